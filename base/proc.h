@@ -1,0 +1,37 @@
+/*
+ * A process with its pidfd. Signals and waits go through the pidfd, never the number, so that a recycled number is never
+ * hit. The number serves logs and messages only.
+ */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/fd.h"
+
+struct furca_proc {
+	pid_t pid; /* as this process's pid namespace sees it; 0: none */
+	struct furca_fd pidfd;
+};
+
+#define FURCA_PROC_NONE ((struct furca_proc){0, {-1}})
+
+/* Closes the pidfd; does not signal or wait. Accepts an empty one. */
+void furca_proc_done(struct furca_proc *proc);
+struct furca_proc furca_proc_take(struct furca_proc *proc);
+
+#define FURCA_AUTO_PROC FURCA_AUTO(furca_proc_done)
+
+/* Opens the pidfd of `pid`, which must be a child not yet waited for or otherwise known to live. 0 or -errno. */
+int furca_proc_open(pid_t pid, struct furca_proc *ret);
+
+/* The pid that a received pidfd stands for, read from fdinfo; 0 where the process is gone, or -errno. */
+pid_t furca_proc_pid_of(int pidfd);
+
+/* pidfd_send_signal. 0, -ESRCH where it has ended, or -errno. */
+int furca_proc_signal(const struct furca_proc *proc, int sig);
+
+/*
+ * Waits for a child through its pidfd. Returns 1 and stores a wait status as waitpid(2) gives it, 0 where `block` is 0
+ * and it still runs, or -errno (-ECHILD: not our child).
+ */
+int furca_proc_wait(const struct furca_proc *proc, int block, int *ret_status);

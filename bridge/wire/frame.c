@@ -1,0 +1,136 @@
+#include "bridge/wire/frame.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "bridge/wire/limits.h"
+
+#include "base/banned.h"
+
+size_t furca_frame_begin(struct furca_buf *buf, msgpack_packer *ret_packer, enum furca_frame number, uint64_t call,
+			 uint32_t fields)
+{
+	static const uint8_t empty[FURCA_FRAME_HEADER];
+	size_t offset = buf->len;
+
+	(void)furca_buf_append(buf, empty, sizeof(empty));
+	msgpack_packer_init(ret_packer, buf, furca_buf_msgpack_write);
+	msgpack_pack_array(ret_packer, 3);
+	msgpack_pack_uint32(ret_packer, (uint32_t)number);
+	msgpack_pack_uint64(ret_packer, call);
+	msgpack_pack_map(ret_packer, fields);
+	return offset;
+}
+
+int furca_frame_end(struct furca_buf *buf, size_t offset, unsigned n_fds)
+{
+	if (buf->failed)
+		return buf->failed;
+	uint32_t n = (uint32_t)(buf->len - offset - FURCA_FRAME_HEADER);
+	uint8_t *head = buf->data + offset;
+
+	for (int i = 0; i < 4; i++)
+		head[i] = (uint8_t)(n >> (8 * i));
+	head[4] = (uint8_t)n_fds;
+	head[5] = FURCA_FRAME_VERSION;
+	return 0;
+}
+
+static int parse_head(const uint8_t *data, size_t max_bytes, size_t *ret_length, struct furca_err *err)
+{
+	size_t length = 0;
+
+	for (int i = 3; i >= 0; i--)
+		length = length << 8 | data[i];
+	if (data[5] != FURCA_FRAME_VERSION || data[6] || data[7] || data[4] > FURCA_FDS_MAX)
+		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame's header is not one of version %d", FURCA_FRAME_VERSION);
+	if (length > max_bytes)
+		return furca_fail(err, FURCA_E_LIMIT, 0, "a frame of %zu bytes is over the limit of %zu", length, max_bytes);
+	*ret_length = length;
+	return 0;
+}
+
+int furca_frame_parse(const uint8_t *data, size_t n, size_t max_bytes, struct furca_frame_view *ret, size_t *ret_need,
+		      struct furca_err *err)
+{
+	size_t length = 0;
+	struct furca_value head, number, call, body;
+
+	*ret_need = FURCA_FRAME_HEADER;
+	if (n < FURCA_FRAME_HEADER)
+		return 0;
+	int r = parse_head(data, max_bytes, &length, err);
+	if (r < 0)
+		return r;
+	*ret_need = FURCA_FRAME_HEADER + length;
+	if (n < *ret_need)
+		return 0;
+
+	struct furca_view view = {data + FURCA_FRAME_HEADER, data + *ret_need};
+	r = furca_value_check(view, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS);
+	if (r < 0)
+		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame's payload is not one whole msgpack value within bounds");
+	if (furca_value_next(&view, &head) < 0 || head.kind != FURCA_ARRAY || head.count != 3)
+		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame's payload is not an array of three");
+	view = furca_value_inside(&head);
+	if (furca_value_next(&view, &number) < 0 || number.kind != FURCA_UINT || furca_value_next(&view, &call) < 0 ||
+	    call.kind != FURCA_UINT || furca_value_next(&view, &body) < 0 || body.kind != FURCA_MAP)
+		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame is not [number, call, map]");
+	*ret = (struct furca_frame_view){.number = (enum furca_frame)number.u, .call = call.u, .n_fds = data[4],
+					 .body = body.raw, .size = *ret_need};
+	return 1;
+}
+
+int furca_frame_send(int sock, const uint8_t *data, size_t n, const int *fds, size_t n_fds)
+{
+	ssize_t sent = furca_fd_send(sock, data, n, fds, n_fds);
+
+	if (sent < 0)
+		return (int)sent;
+	return furca_fd_write_all(sock, data + sent, n - (size_t)sent);
+}
+
+/* Receives until `need` bytes are in `buf`; the first read takes the descriptors. */
+static int fill(int sock, struct furca_buf *buf, size_t need, struct furca_fd *fds, size_t *n_fds)
+{
+	int r = furca_buf_reserve(buf, need - buf->len);
+
+	while (r == 0 && buf->len < need) {
+		size_t got = fds ? FURCA_FDS_MAX - *n_fds : 0;
+		ssize_t n = furca_fd_recv(sock, buf->data + buf->len, need - buf->len, fds ? fds + *n_fds : NULL, &got);
+
+		if (n < 0)
+			return (int)n;
+		if (n == 0)
+			return buf->len == 0 ? 0 : -EPROTO;
+		*n_fds += got;
+		buf->len += (size_t)n;
+	}
+	return r < 0 ? r : 1;
+}
+
+int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct furca_frame_view *ret, struct furca_fd *fds,
+		     size_t *n_fds, struct furca_err *err)
+{
+	size_t need = FURCA_FRAME_HEADER;
+	int r;
+
+	furca_buf_clear(buf);
+	*n_fds = 0;
+	for (;;) {
+		r = fill(sock, buf, need, fds, n_fds);
+		if (r <= 0)
+			break;
+		r = furca_frame_parse(buf->data, buf->len, max_bytes, ret, &need, err);
+		if (r != 0)
+			break;
+	}
+	if (r == 1 && ret->n_fds != *n_fds)
+		r = furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame announced %u descriptors and brought %zu", ret->n_fds, *n_fds);
+	if (r < 0) {
+		furca_fds_done(fds, *n_fds);
+		*n_fds = 0;
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot receive a frame");
+	}
+	return r;
+}

@@ -1,0 +1,53 @@
+/*
+ * The frames between the engine and a host: the program inside a session's process (langs/). Each process image has a
+ * control channel of its own (a SOCK_STREAM socketpair, nobody else holds the other end) and a capability socket of its own;
+ * both are hidden from user code at high numbers and close-on-exec. A clone gets new ones with CLONE; it never uses its parent's.
+ *
+ * Fields are map entries [name: type]; missing and nil are the same; unknown ones are ignored. Times are microseconds.
+ * A host answers each RUN with one DONE, each CLONE with one CLONED, each INSPECT with one INSPECTED, carrying the same
+ * `call`. It reads one message at a time and may find the next already there (the engine pipelines RUN behind CLONE).
+ *
+ * TO_HOST
+ *   RUN       code: str                  UTF-8; for bash without NUL
+ *             label: str                 names the code in tracebacks: "3" gives <call 3>
+ *             cwd: str?  env: {str: str|nil}?   applied before the code (nil unsets)
+ *             read_only: bool            tells code so; the copy's barriers do the work
+ *             max_result: uint  max_text: uint   bytes of `result` and `result_text`
+ *             function: {name: str, source: str, args: array, kwargs: map}?   instead of code
+ *             descriptors: [stdout, stderr]   write ends of this call's own pipes
+ *   CLONE     role: uint                 enum furca_clone_role
+ *             barriers: uint  required: uint   bits of enum furca_barrier: what to put up, what must hold
+ *             label: str                 for the process's name in ps
+ *             descriptors: [control, capability] or [control, capability, cell]   `cell`: pidfd of a cell's init
+ *   PROMOTE   (no fields)                parked snapshot: become the live process; answer READY
+ *   INSPECT   detail: str  name: str?
+ *   CLOSE     (no fields)                run EXIT traps and atexit, then end with status 0
+ *   WARM      pages: array of [start, end]?   parked copy: privatise these before the next RUN; no answer
+ *
+ * FROM_HOST
+ *   READY     pid: uint (its own view)  language: str  version: str
+ *   DONE      how: str                   ok exception exit interrupted; bash also: errexit fatal syntax signal exec
+ *             exit_code: int             as the result map has it
+ *             error: str?                for a model: user frames only
+ *             suggestion: str?
+ *             result: any?               plain and within max_result, else missing
+ *             result_text: str?  result_text_cut: uint   bytes left out of it
+ *             display: [map]?
+ *             changes: {added: [str], rebound: [str], deleted: [str], count: uint}?
+ *             changed: bool              false: nothing in memory differs from before the call, so no commit is due
+ *             redirected: bool           stdout or stderr lead elsewhere now (exec >file), kept for later calls
+ *             run_us: uint
+ *   CLONED    pid: uint?  error: str?  suggestion: str?  stage: str?   either pid and a descriptor, or error
+ *             isolation: {str: str}      guarantee -> mechanism or "none", for a copy
+ *             freeze_us clone_us isolate_us: uint  bytes_shared: uint  threads: uint
+ *             descriptors: [pidfd] of the clone, none with error
+ *   INSPECTED state: any                 as inspect_session has it
+ */
+#pragma once
+
+/* Where a host finds its channels when it is started (not cloned). */
+#define FURCA_HOST_CONTROL_FD 3
+#define FURCA_HOST_CAPABILITY_FD 4
+
+/* Hosts move what must survive below user code's feet here or above. */
+#define FURCA_HIDDEN_FD 900

@@ -1,0 +1,19 @@
+/*
+ * Lanes: how code in a session calls out. A process image has one capability socket (SOCK_SEQPACKET), shared by its threads,
+ * subshells and children. To call, code makes a SOCK_STREAM socketpair and sends one end over the capability socket as a
+ * message of one byte ('L') with that descriptor attached: that pair is a lane. Frames go both ways on it; the sender keeps it for
+ * its next calls (one lane a thread is the rule) or closes it. The engine knows a lane's session by the capability socket it came
+ * over, so nothing in a frame can forge an origin; answers go back on the lane that asked, so no two callers can mix them.
+ *
+ * FROM_LANE (`call`: the caller's own number, unique on the lane; several may be under way)
+ *   CAPABILITY  name: str  args: array  kwargs: map
+ *   FUNCTION    name: str  args: array  kwargs: map  state_mode: str?  session_id: int?  session_name: str?
+ *   DESCRIBE    (no fields)   -> VALUE {capabilities: [{name, effect, doc?, params?}], functions: [{name, language, doc?}]}
+ *   RELEASE     handle: str
+ * TO_LANE
+ *   VALUE       value: any
+ *   FAILED      type: str  message: str  traceback: str?  suggestion: str?
+ */
+#pragma once
+
+#define FURCA_LANE_OPEN 'L'

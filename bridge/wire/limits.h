@@ -1,0 +1,34 @@
+/*
+ * Every bound on what comes from outside, in one place. Checked before anything is allocated; exceeding one closes or
+ * refuses that peer only. doc/protocol.md quotes this table.
+ */
+#pragma once
+
+/* A client's connection */
+#define FURCA_MAX_MESSAGE (64U << 20)	      /* bytes of one message from a client */
+#define FURCA_MAX_ANSWER (256U << 20)	      /* bytes of one message to a client: two streams of 64 MiB and the rest */
+#define FURCA_MAX_DEPTH 128		      /* nesting of arrays and maps in any message */
+#define FURCA_MAX_ITEMS (4U << 20)	      /* values in one message */
+#define FURCA_MAX_CLIENTS 256		      /* connections at once */
+#define FURCA_MAX_IN_FLIGHT 4096	      /* unanswered requests of one connection */
+#define FURCA_MAX_QUEUED_OUT (288U << 20)     /* bytes waiting to be sent to one connection; past it, reading stops */
+
+/* The arguments of execute */
+#define FURCA_MAX_CODE (16U << 20)	      /* bytes of code */
+#define FURCA_MAX_NAME 64		      /* characters of a session's or function's name */
+#define FURCA_MAX_ENV_VARS 1024		      /* entries of env_vars, 128 KiB each */
+#define FURCA_DEFAULT_OUTPUT (1U << 20)	      /* max_output_bytes by default */
+#define FURCA_MAX_OUTPUT (64U << 20)	      /* and at most */
+#define FURCA_MAX_SPILL (1U << 30)	      /* bytes of one stream kept on disk for read_output */
+#define FURCA_MAX_RESULT (1U << 20)	      /* bytes of `result`, packed, and of `result_text` */
+#define FURCA_MAX_DISPLAY (32U << 20)	      /* bytes of all of `display` */
+
+/* Sessions */
+#define FURCA_DEFAULT_SESSIONS 20
+#define FURCA_MAX_QUEUE 256		      /* calls waiting for one session */
+
+/* Hosts */
+#define FURCA_MAX_HOST_FRAME (96U << 20)      /* bytes of one frame from a host: result, display and lists */
+#define FURCA_MAX_CAPABILITY (64U << 20)      /* bytes of one capability call's arguments or answer */
+#define FURCA_MAX_CAPABILITIES_OPEN 4096      /* capability calls under way from one session or copy */
+#define FURCA_MAX_LANES 256		      /* lanes of one session or copy */

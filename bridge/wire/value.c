@@ -1,0 +1,376 @@
+#include "bridge/wire/value.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+/* What a head says: how long it is, what follows. */
+struct head {
+	enum furca_kind kind;
+	size_t size;	/* bytes of the head */
+	uint64_t count; /* items of a container, or bytes of content */
+	int8_t ext;
+	union {
+		bool b;
+		uint64_t u;
+		int64_t i;
+		double f;
+	};
+};
+
+static uint64_t big_endian(const uint8_t *p, size_t n)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < n; i++)
+		v = v << 8 | p[i];
+	return v;
+}
+
+static int head_int(const uint8_t *p, size_t have, size_t n, bool is_signed, struct head *ret)
+{
+	if (have < 1 + n)
+		return -EAGAIN;
+	uint64_t v = big_endian(p + 1, n);
+
+	ret->size = 1 + n;
+	if (is_signed && n < 8 && v >> (8 * n - 1))
+		v |= ~0ULL << (8 * n);
+	ret->kind = is_signed && (int64_t)v < 0 ? FURCA_INT : FURCA_UINT;
+	ret->u = v;
+	return 0;
+}
+
+static int head_float(const uint8_t *p, size_t have, size_t n, struct head *ret)
+{
+	if (have < 1 + n)
+		return -EAGAIN;
+	uint64_t v = big_endian(p + 1, n);
+
+	ret->kind = FURCA_FLOAT;
+	ret->size = 1 + n;
+	if (n == 4) {
+		uint32_t bits = (uint32_t)v;
+		float f;
+
+		memcpy(&f, &bits, sizeof(f));
+		ret->f = (double)f;
+	} else {
+		memcpy(&ret->f, &v, sizeof(v));
+	}
+	return 0;
+}
+
+static int head_sized(const uint8_t *p, size_t have, size_t n, enum furca_kind kind, struct head *ret)
+{
+	size_t extra = kind == FURCA_EXT ? 1 : 0;
+
+	if (have < 1 + n + extra)
+		return -EAGAIN;
+	ret->kind = kind;
+	ret->count = big_endian(p + 1, n);
+	ret->size = 1 + n + extra;
+	if (extra)
+		ret->ext = (int8_t)p[1 + n];
+	return 0;
+}
+
+static int head_short(uint8_t b, struct head *ret)
+{
+	ret->size = 1;
+	if (b < 0x80) {
+		ret->kind = FURCA_UINT;
+		ret->u = b;
+	} else if (b < 0x90) {
+		ret->kind = FURCA_MAP;
+		ret->count = b & 15;
+	} else if (b < 0xa0) {
+		ret->kind = FURCA_ARRAY;
+		ret->count = b & 15;
+	} else if (b < 0xc0) {
+		ret->kind = FURCA_STR;
+		ret->count = b & 31;
+	} else {
+		ret->kind = FURCA_INT;
+		ret->i = (int8_t)b;
+	}
+	return 0;
+}
+
+static int read_head(struct furca_view view, struct head *ret)
+{
+	size_t have = (size_t)(view.end - view.at);
+	const uint8_t *p = view.at;
+
+	*ret = (struct head){0};
+	if (have == 0)
+		return -EAGAIN;
+	if (*p < 0xc0 || *p >= 0xe0)
+		return head_short(*p, ret);
+	switch (*p) {
+	case 0xc0:
+		*ret = (struct head){.kind = FURCA_NIL, .size = 1};
+		return 0;
+	case 0xc1:
+		return -EPROTO;
+	case 0xc2:
+	case 0xc3:
+		*ret = (struct head){.kind = FURCA_BOOL, .size = 1, .b = *p == 0xc3};
+		return 0;
+	case 0xc4:
+	case 0xc5:
+	case 0xc6:
+		return head_sized(p, have, (size_t)1 << (*p - 0xc4), FURCA_BIN, ret);
+	case 0xc7:
+	case 0xc8:
+	case 0xc9:
+		return head_sized(p, have, (size_t)1 << (*p - 0xc7), FURCA_EXT, ret);
+	case 0xca:
+	case 0xcb:
+		return head_float(p, have, *p == 0xca ? 4 : 8, ret);
+	case 0xcc:
+	case 0xcd:
+	case 0xce:
+	case 0xcf:
+		return head_int(p, have, (size_t)1 << (*p - 0xcc), false, ret);
+	case 0xd0:
+	case 0xd1:
+	case 0xd2:
+	case 0xd3:
+		return head_int(p, have, (size_t)1 << (*p - 0xd0), true, ret);
+	case 0xd4:
+	case 0xd5:
+	case 0xd6:
+	case 0xd7:
+	case 0xd8:
+		if (have < 2)
+			return -EAGAIN;
+		*ret = (struct head){.kind = FURCA_EXT, .size = 2, .count = 1U << (*p - 0xd4), .ext = (int8_t)p[1]};
+		return 0;
+	case 0xd9:
+	case 0xda:
+	case 0xdb:
+		return head_sized(p, have, (size_t)1 << (*p - 0xd9), FURCA_STR, ret);
+	case 0xdc:
+	case 0xdd:
+		return head_sized(p, have, *p == 0xdc ? 2 : 4, FURCA_ARRAY, ret);
+	default:
+		return head_sized(p, have, *p == 0xde ? 2 : 4, FURCA_MAP, ret);
+	}
+}
+
+/* The end of the value at view.at, found without recursion: `open` holds how many values are still due at each level. */
+static int64_t measure(struct furca_view view, unsigned max_depth, size_t max_items)
+{
+	const uint8_t *start = view.at;
+	uint64_t open[256];
+	unsigned depth = 0;
+	size_t items = 0;
+
+	if (max_depth > sizeof(open) / sizeof(open[0]) - 1)
+		return -E2BIG;
+	open[0] = 1;
+	for (;;) {
+		struct head h;
+		int r = read_head(view, &h);
+
+		if (r < 0)
+			return r;
+		if (++items > max_items)
+			return -E2BIG;
+		view.at += h.size;
+		open[depth]--;
+		if (h.kind == FURCA_ARRAY || h.kind == FURCA_MAP) {
+			uint64_t inside = h.kind == FURCA_MAP ? 2 * h.count : h.count;
+
+			if (inside > max_items - items)
+				return -E2BIG;
+			if (depth == max_depth)
+				return -E2BIG;
+			open[++depth] = inside;
+		} else if (h.kind == FURCA_STR || h.kind == FURCA_BIN || h.kind == FURCA_EXT) {
+			if (h.count > (uint64_t)(view.end - view.at))
+				return -EAGAIN;
+			view.at += h.count;
+		}
+		while (open[depth] == 0) {
+			if (depth == 0)
+				return view.at - start;
+			depth--;
+		}
+	}
+}
+
+int64_t furca_value_size(struct furca_view view, unsigned max_depth, size_t max_items)
+{
+	return measure(view, max_depth, max_items);
+}
+
+int furca_value_check(struct furca_view view, unsigned max_depth, size_t max_items)
+{
+	int64_t n = measure(view, max_depth, max_items);
+
+	if (n < 0)
+		return (int)n;
+	return view.at + n == view.end ? 0 : -EPROTO;
+}
+
+int furca_value_enter(struct furca_view *view, struct furca_value *ret)
+{
+	struct head h;
+
+	if (view->at == view->end)
+		return -ENODATA;
+	int r = read_head(*view, &h);
+	if (r < 0)
+		return -EPROTO;
+	*ret = (struct furca_value){.kind = h.kind, .u = h.u, .ext = h.ext, .raw.at = view->at};
+	if (h.kind == FURCA_BOOL)
+		ret->b = h.b;
+	view->at += h.size;
+	ret->bytes.at = view->at;
+	if (h.kind == FURCA_ARRAY || h.kind == FURCA_MAP) {
+		ret->count = (uint32_t)h.count;
+	} else if (h.kind == FURCA_STR || h.kind == FURCA_BIN || h.kind == FURCA_EXT) {
+		if (h.count > (uint64_t)(view->end - view->at))
+			return -EPROTO;
+		view->at += h.count;
+	}
+	ret->bytes.end = ret->raw.end = view->at;
+	return 0;
+}
+
+int furca_value_next(struct furca_view *view, struct furca_value *ret)
+{
+	struct furca_view start = *view;
+	int r = furca_value_enter(view, ret);
+
+	if (r < 0 || (ret->kind != FURCA_ARRAY && ret->kind != FURCA_MAP))
+		return r;
+	int64_t n = measure(start, 255, (size_t)-1 >> 1);
+	if (n < 0)
+		return -EPROTO;
+	view->at = start.at + n;
+	ret->bytes.end = ret->raw.end = view->at;
+	return 0;
+}
+
+int furca_value_of(struct furca_view view, struct furca_value *ret)
+{
+	return furca_value_next(&view, ret);
+}
+
+bool furca_view_is(struct furca_view view, const char *text)
+{
+	size_t n = strlen(text);
+
+	return furca_view_size(view) == n && memcmp(view.at, text, n) == 0;
+}
+
+bool furca_map_get(struct furca_view map, const char *key, struct furca_value *ret)
+{
+	struct furca_value m, k, v;
+	bool found = false;
+
+	if (furca_value_enter(&map, &m) < 0 || m.kind != FURCA_MAP)
+		return false;
+	for (uint32_t i = 0; i < m.count; i++) {
+		if (furca_value_next(&map, &k) < 0 || furca_value_next(&map, &v) < 0)
+			return found;
+		if (k.kind == FURCA_STR && furca_view_is(k.bytes, key)) {
+			*ret = v;
+			found = true;
+		}
+	}
+	return found;
+}
+
+bool furca_map_text(struct furca_view map, const char *key, struct furca_view *ret)
+{
+	struct furca_value v;
+
+	if (!furca_map_get(map, key, &v) || v.kind != FURCA_STR)
+		return false;
+	*ret = v.bytes;
+	return true;
+}
+
+bool furca_map_uint(struct furca_view map, const char *key, uint64_t *ret)
+{
+	struct furca_value v;
+
+	if (!furca_map_get(map, key, &v) || v.kind != FURCA_UINT)
+		return false;
+	*ret = v.u;
+	return true;
+}
+
+bool furca_map_int(struct furca_view map, const char *key, int64_t *ret)
+{
+	struct furca_value v;
+
+	if (!furca_map_get(map, key, &v) || (v.kind != FURCA_INT && (v.kind != FURCA_UINT || v.u > INT64_MAX)))
+		return false;
+	*ret = v.i;
+	return true;
+}
+
+bool furca_map_float(struct furca_view map, const char *key, double *ret)
+{
+	struct furca_value v;
+
+	if (!furca_map_get(map, key, &v))
+		return false;
+	if (v.kind == FURCA_FLOAT)
+		*ret = v.f;
+	else if (v.kind == FURCA_UINT)
+		*ret = (double)v.u;
+	else if (v.kind == FURCA_INT)
+		*ret = (double)v.i;
+	else
+		return false;
+	return true;
+}
+
+bool furca_map_bool(struct furca_view map, const char *key, bool *ret)
+{
+	struct furca_value v;
+
+	if (!furca_map_get(map, key, &v) || v.kind != FURCA_BOOL)
+		return false;
+	*ret = v.b;
+	return true;
+}
+
+char *furca_view_dup(struct furca_view view)
+{
+	size_t n = furca_view_size(view);
+	char *copy = malloc(n + 1);
+
+	if (!copy)
+		return NULL;
+	if (n > 0)
+		memcpy(copy, view.at, n);
+	copy[n] = '\0';
+	return copy;
+}
+
+bool furca_view_is_utf8(struct furca_view view)
+{
+	for (const uint8_t *p = view.at; p < view.end;) {
+		uint8_t b = *p++;
+		unsigned more = b < 0x80 ? 0 : b >= 0xc2 && b < 0xe0 ? 1 : b >= 0xe0 && b < 0xf0 ? 2 : b >= 0xf0 && b < 0xf5 ? 3 : 9;
+
+		if (more == 9 || (size_t)(view.end - p) < more)
+			return false;
+		if (more && ((b == 0xe0 && *p < 0xa0) || (b == 0xed && *p >= 0xa0) || (b == 0xf0 && *p < 0x90) ||
+			     (b == 0xf4 && *p >= 0x90)))
+			return false;
+		for (; more; more--, p++)
+			if ((*p & 0xc0) != 0x80)
+				return false;
+	}
+	return true;
+}

@@ -1,0 +1,73 @@
+/*
+ * The engine: all that the bridge sees of it (with loop.h). Requests go in as a method and its packed arguments, answers come
+ * back packed through function types declared here. One thread, one ring; nothing here blocks.
+ *
+ * Views passed in are borrowed for the call; buffers passed out through the callbacks are borrowed too, the callee copies or sends.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "bridge/wire/messages.h"
+#include "bridge/wire/value.h"
+
+struct furca_loop;
+struct furca_engine;
+
+/* A connection as the engine knows it: a number the bridge chooses, never 0, never reused. */
+typedef uint64_t furca_client_id;
+
+struct furca_engine_config {
+	const char *state_dir;	    /* absolute; made 0700 if missing */
+	const char *workdir;	    /* where sessions start; absolute */
+	unsigned max_sessions;	    /* 20 */
+	double timeout_s, grace_s;  /* defaults for execute, and between interrupt and kill */
+	enum { FURCA_SNAPSHOT_AUTO, FURCA_SNAPSHOT_ALWAYS, FURCA_SNAPSHOT_OFF } snapshots;
+	unsigned undo_depth;	    /* 8 */
+	unsigned required;	    /* barriers required of every read-only call, bits of enum furca_barrier */
+};
+
+/* What the engine tells the bridge. `user` is the pointer given to furca_engine_new. */
+struct furca_engine_events {
+	/* The answer to a request: `result` is one packed value. Called once for every furca_engine_request, also from within it. */
+	void (*answer)(void *user, furca_client_id client, uint64_t msgid, struct furca_view result);
+	/* A notification: method "output" or "env_progress", `params` one packed map. */
+	void (*notify)(void *user, furca_client_id client, const char *method, struct furca_view params);
+	/*
+	 * Code calls a capability. `client` and `execute_msgid` say which execute is running it; the bridge finds who offers `name`,
+	 * refuses a write where `read_only`, and answers with furca_engine_capability_done(…, id, …) exactly once.
+	 * `args` is a packed array, `kwargs` a packed map.
+	 */
+	void (*capability)(void *user, uint64_t id, furca_client_id client, uint64_t execute_msgid, bool read_only,
+			   struct furca_view name, struct furca_view args, struct furca_view kwargs);
+	/* The caller of that capability call is gone (call ended, timed out): nobody waits for its answer any more. */
+	void (*capability_dropped)(void *user, uint64_t id);
+	/* Packs the array that DESCRIBE answers with under "capabilities" to `out`. */
+	void (*describe)(void *user, struct furca_buf *out);
+};
+
+/* Starts the engine on a loop: init process, state directory. 0 or -errno. */
+int furca_engine_new(struct furca_loop *loop, const struct furca_engine_config *config, const struct furca_engine_events *events,
+		     void *user, struct furca_engine **ret, struct furca_err *err);
+
+/* Ends every session and process it started, then calls `done`. The engine must not be used after; freed by itself. */
+void furca_engine_stop(struct furca_engine *engine, void (*done)(void *user), void *user);
+
+/*
+ * A request: `args` is one packed map (already bounded and well formed). Every method of messages.def but hello and
+ * register_capabilities, which are the bridge's. Always answered through events.answer.
+ */
+void furca_engine_request(struct furca_engine *engine, furca_client_id client, uint64_t msgid, enum furca_method method,
+			  struct furca_view args);
+
+/* The client has gone: its executes are cancelled, their answers dropped. */
+void furca_engine_client_gone(struct furca_engine *engine, furca_client_id client);
+
+/* The answer to events.capability: a packed value, or `error` a packed map {type, message, traceback?, suggestion?} (then value is empty). */
+void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error);
+
+/* Packs the maps that hello answers with under "limits" and "guarantees". */
+void furca_engine_limits(struct furca_engine *engine, struct furca_buf *out);
+void furca_engine_guarantees(struct furca_engine *engine, struct furca_buf *out);

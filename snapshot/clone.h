@@ -1,0 +1,97 @@
+/*
+ * Cloning the calling process with all its threads, for hosts (langs/) and for any C program.
+ *
+ * The clone continues where furca_clone was called, with the same memory, the same threads and, in a cell, the same pid and
+ * tid numbers. A copy is cut off from the rest of the machine before any of its threads runs again; what it cannot be cut off
+ * from is said in the report, and a barrier in `required` that cannot be put up makes the clone fail (fail closed). The caller
+ * goes on undisturbed in every case.
+ *
+ * Which way served (all threads, or libc's fork for a single-threaded process) stands in the report.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+
+enum furca_clone_role {
+	FURCA_CLONE_SESSION = 1,   /* a child that lives on: no barriers, new descriptors only where asked */
+	FURCA_CLONE_STATELESS = 2, /* a child for one call: no barriers */
+	FURCA_CLONE_COPY = 3,	   /* serves one read-only call in a cell, all barriers */
+	FURCA_CLONE_SNAPSHOT = 4,  /* parked: keeps the original descriptors, no barriers, runs no thread until promoted */
+	FURCA_CLONE_BRANCH = 5,	   /* as SESSION, from a session: files reopened, connections cut, generators reseeded */
+};
+
+enum furca_barrier {
+#define BARRIER(name, bit, word, required, what) FURCA_BARRIER_##name = 1U << (bit),
+#include "snapshot/barrier.def"
+#undef BARRIER
+};
+#define FURCA_BARRIERS 8
+#define FURCA_BARRIERS_ALL 0xffU
+
+/* The word and the sentence of the barrier with that bit number (0 … FURCA_BARRIERS - 1); static. */
+const char *furca_barrier_word(int bit);
+const char *furca_barrier_what(int bit);
+/* The bit of a word, or -1. */
+int furca_barrier_bit(const char *word, size_t n);
+/* The barriers that are required by default. */
+unsigned furca_barriers_required(void);
+
+/* How the clone was made; what `isolation.threads` says. */
+enum furca_clone_way {
+	FURCA_WAY_ALL_THREADS, /* frozen by signal, cloned raw, every thread re-created */
+	FURCA_WAY_ONE_THREAD,  /* the process had one thread; nothing to re-create */
+	FURCA_WAY_FORK,	       /* libc's fork: other threads are gone in the clone */
+};
+
+/* Says whether a thread stays parked in the clone (true) or runs on. Called while the world stands still: must be async-signal-safe. */
+typedef bool furca_park_fn(void *data, pid_t tid, uint64_t pthread);
+
+struct furca_clone_args {
+	enum furca_clone_role role;
+	unsigned barriers;	/* to put up (bits of enum furca_barrier); those that cannot are reported as not held */
+	unsigned required;	/* must hold, else the clone is refused */
+	int cell;		/* borrowed: pidfd of a ready cell's init; -1: none, or make namespaces in the call */
+	const int *keep;	/* descriptors that the clone keeps exactly as they are (its own channels) */
+	size_t n_keep;
+	const int *drop;	/* descriptors that the clone must not have at all (its parent's channels) */
+	size_t n_drop;
+	furca_park_fn *park;	/* NULL: every thread runs on */
+	void *park_data;
+	int64_t timeout_us;	/* most time the caller's threads may stand still; 0: 2 s */
+};
+
+struct furca_clone_report {
+	pid_t pid;			       /* of the clone as the caller's namespace sees it */
+	enum furca_clone_way way;
+	unsigned held;			       /* barriers that hold */
+	const char *mechanism[FURCA_BARRIERS]; /* static words: "clone", "overlayfs", "pid namespace", … or "none" */
+	unsigned threads, parked;	       /* threads of the clone, and how many of them are parked */
+	int64_t freeze_us, clone_us, isolate_us, thaw_us;
+	uint64_t bytes_shared;		       /* resident bytes at the time of the clone, 0 if not known */
+};
+
+/*
+ * Clones. Returns 1 in the caller (ret_pidfd holds the clone's pidfd; the clone is a child of the caller's *parent*, so
+ * that the session's own wait() never sees it), 0 in the clone, or -errno in the caller with *err saying what cannot be cloned or
+ * which barrier could not be had and what to do about it. Both sides get the report. Bounded by timeout_us plus the
+ * time of the copy itself; never hangs.
+ *
+ * The clone starts on the caller's thread with signals as they were. Locks of other threads are held by their owners as before.
+ * Not for two threads at once: a second caller waits for the first.
+ */
+int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *ret, struct furca_fd *ret_pidfd,
+		struct furca_err *err);
+
+/* Sets up the stop signal's handler and learns this machine's features. Call once, early, from the main thread. 0 or -errno. */
+int furca_clone_init(struct furca_err *err);
+
+/* In a parked snapshot: lets its threads run; files get the offsets they had when the snapshot was made. 0 or -errno. */
+int furca_clone_promote(struct furca_err *err);
+
+/* Lets the threads that `park` held back run after all. */
+void furca_clone_unpark(void);
