@@ -13,6 +13,8 @@
  * TO_LANE
  *   VALUE       value: any
  *   FAILED      type: str  message: str  traceback: str?  suggestion: str?
+ *   INLINE      name: str  source: str   answers a FUNCTION whose target is the caller's own session: run it there, by yourself
+ *                                        (the args and kwargs are those that were sent)
  */
 #pragma once
 
