@@ -1,1 +1,2 @@
-# doc/
+# doc/: documents; tables.py fills their tables from the sources, tests/check-tables.sh holds it
+EXTRA_DIST += doc/tables.py

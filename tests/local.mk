@@ -1,1 +1,69 @@
-# tests/: scripts over the whole tree; unit tests stand in tests/unit and are declared by their room's local.mk
+# tests/: scripts over the whole tree and end-to-end tests; unit tests stand in tests/unit and are declared by their
+# room's local.mk.
+dist_check_SCRIPTS += \
+	tests/check-headers.sh \
+	tests/check-layers.sh \
+	tests/check-tables.sh \
+	tests/tally.sh
+TESTS += \
+	tests/check-headers.sh \
+	tests/check-layers.sh \
+	tests/check-tables.sh
+
+# The whole folder: a new test file there is run and shipped without being named.
+EXTRA_DIST += tests/e2e tests/cases-expected-fail.txt
+TESTS += tests/e2e/run.sh
+
+# What a test may use: where the program is, how headers are compiled.
+AM_TESTS_ENVIRONMENT = \
+	FURCA='$(abs_top_builddir)/furca'; export FURCA; \
+	FURCA_LIBEXEC='$(abs_top_builddir)'; export FURCA_LIBEXEC; \
+	CC='$(CC)'; export CC; \
+	PYTHON='$(PYTHON)'; export PYTHON; \
+	HEADER_CFLAGS='$(MSGPACK_CFLAGS) $(URING_CFLAGS) $(SECCOMP_CFLAGS) $(CAP_CFLAGS)'; export HEADER_CFLAGS; \
+	PYTHON_CFLAGS='$(PYTHON_EMBED_CFLAGS)'; export PYTHON_CFLAGS;
+
+check_PROGRAMS += tests/no_syscall
+tests_no_syscall_SOURCES = tests/no_syscall.c
+tests_no_syscall_CFLAGS = $(AM_CFLAGS) $(SECCOMP_CFLAGS)
+tests_no_syscall_LDADD = $(SECCOMP_LIBS)
+
+# The tests of one kind alone.
+check-unit: all $(check_PROGRAMS)
+	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='$(filter tests/unit/%,$(TESTS))'
+check-e2e: all
+	$(AM_TESTS_ENVIRONMENT) $(SHELL) $(srcdir)/tests/e2e/run.sh $(PYTEST_ARGS)
+
+# AddressSanitizer and UndefinedBehaviorSanitizer, in a build folder of their own; unit tests, which clone no threads.
+check-asan:
+	$(MKDIR_P) asan
+	cd asan && { test -f Makefile || $(abs_top_srcdir)/configure -q --enable-sanitizers --enable-werror PYTHON_EMBED_CFLAGS='$(PYTHON_EMBED_CFLAGS)'; }
+	cd asan && $(MAKE) $(AM_MAKEFLAGS) && ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) $(AM_MAKEFLAGS) check-unit
+
+# Modules without I/O and clones: valgrind 3.19 knows neither pidfd_open nor clone3.
+VALGRIND_TESTS = tests/unit/test_err tests/unit/test_buf tests/unit/test_frame tests/unit/test_value tests/unit/test_messages
+check-valgrind: $(check_PROGRAMS)
+	@command -v valgrind >/dev/null || { echo "skipped: valgrind is not installed"; exit 77; }
+	for t in $(VALGRIND_TESTS); do \
+		CK_FORK=no CK_TIMEOUT_MULTIPLIER=20 $(LIBTOOL) --mode=execute valgrind -q --error-exitcode=9 --leak-check=full $$t || exit 1; \
+	done
+
+C_SOURCES = base bridge snapshot langs engine bench tests
+# Everything through clang-format.
+format:
+	cd $(top_srcdir) && find $(C_SOURCES) -name '*.[ch]' | xargs clang-format -i
+check-tidy: $(BUILT_SOURCES)
+	@command -v clang-tidy >/dev/null || { echo "skipped: clang-tidy is not installed"; exit 77; }
+	cd $(top_srcdir) && find base bridge snapshot langs engine -name '*.c' | xargs -n 1 -P 2 -I FILE \
+		clang-tidy --quiet FILE -- -std=gnu17 -D_GNU_SOURCE -I. -I$(abs_top_builddir) -DFURCA_LIBEXEC='""' \
+		$(MSGPACK_CFLAGS) $(URING_CFLAGS) $(CAP_CFLAGS) $(SECCOMP_CFLAGS) $(JANSSON_CFLAGS) $(SQLITE_CFLAGS) $(PYTHON_EMBED_CFLAGS)
+check-cppcheck:
+	@command -v cppcheck >/dev/null || { echo "skipped: cppcheck is not installed"; exit 77; }
+	cd $(top_srcdir) && cppcheck -q --std=c11 --inline-suppr --error-exitcode=1 --enable=warning,performance,portability \
+		--suppress=missingInclude --suppress=missingIncludeSystem --suppress=unknownMacro --suppress=preprocessorErrorDirective \
+		-D_GNU_SOURCE -I. base bridge snapshot langs engine
+
+dist-hook:
+	find $(distdir) -name __pycache__ -o -name .pytest_cache -o -name '*.egg-info' | xargs rm -rf
+
+.PHONY: check-unit check-e2e check-asan check-valgrind check-tidy check-cppcheck format

@@ -24,7 +24,7 @@
 #define FURCA_MAX_DISPLAY (32U << 20)	      /* bytes of all of `display` */
 
 /* Sessions */
-#define FURCA_DEFAULT_SESSIONS 20
+#define FURCA_DEFAULT_SESSIONS 20	      /* sessions alive at once, by default */
 #define FURCA_MAX_QUEUE 256		      /* calls waiting for one session */
 
 /* Hosts */
