@@ -37,7 +37,7 @@ check-e2e: all
 # AddressSanitizer and UndefinedBehaviorSanitizer, in a build folder of their own; unit tests, which clone no threads.
 check-asan:
 	$(MKDIR_P) asan
-	cd asan && { test -f Makefile || $(abs_top_srcdir)/configure -q --enable-sanitizers --enable-werror PYTHON_EMBED_CFLAGS='$(PYTHON_EMBED_CFLAGS)'; }
+	cd asan && { test -f Makefile || $(abs_top_srcdir)/configure -q --enable-sanitizers --enable-werror; }
 	cd asan && $(MAKE) $(AM_MAKEFLAGS) && ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) $(AM_MAKEFLAGS) check-unit
 
 # Modules without I/O and clones: valgrind 3.19 knows neither pidfd_open nor clone3.
