@@ -1,0 +1,49 @@
+/* What loop.c and loop_timers.c share; nobody else includes it but the loop's test. */
+#pragma once
+
+#include <liburing.h>
+
+#include "engine/loop.h"
+
+enum op_kind { OP_ACCEPT, OP_RECV, OP_SEND, OP_POLL, OP_TIMER, OP_DEFER, OP_SIGNALS };
+
+struct op {
+	enum op_kind kind;
+	bool armed;	   /* the kernel has it: a completion is to come */
+	bool detached;	   /* cancelled: its function is not called any more, the slot waits for the last completion */
+	bool paused;
+	bool multi;	   /* was asked for in the newer form */
+	bool in_heap;
+	int fd;
+	unsigned events;
+	void (*fn)(void);  /* of the type that belongs to `kind` */
+	void *owner;
+	uint64_t sequence; /* of its submission */
+	struct furca_buf buf;
+	size_t sent;
+	int64_t deadline_us;
+	uint32_t heap_at;
+};
+
+struct furca_loop {
+	struct io_uring ring;
+	struct furca_ops *ops;
+	bool ended, provided, multi_accept, multi_poll;
+	uint64_t sequence, submitted; /* submission entries filled in, and those the kernel has seen */
+	uint64_t completions, enters;
+	struct io_uring_buf_ring *buffers;
+	uint8_t *bytes, *scratch;
+	furca_op_id *heap; /* timers, the first due at 0 */
+	size_t n_heap, heap_cap;
+	furca_op_id *deferred;
+	size_t n_deferred, deferred_cap;
+};
+
+/* Uses no multishot and no provided buffers, as on an older kernel. For tests; before the first operation. */
+void furca_loop_plain(struct furca_loop *loop);
+
+/* The timers' heap. add: 0 or -ENOMEM; keeps op->heap_at. first: deadline or FURCA_NEVER. due: takes the first that is due, or 0. */
+int furca_heap_add(struct furca_loop *loop, furca_op_id id, struct op *op);
+void furca_heap_remove(struct furca_loop *loop, uint32_t at);
+int64_t furca_heap_first(struct furca_loop *loop);
+furca_op_id furca_heap_due(struct furca_loop *loop, int64_t now_us);
