@@ -70,11 +70,11 @@ const char *furca_env_dir(const struct furca_envs *envs, uint64_t venv_id);
 
 /*
  * Asks that it be usable. `ready` is called exactly once unless furca_env_unwant comes first: with its directory (borrowed),
- * checked; or with NULL and an error of type environment that carries the tool's last lines and a suggestion. Already ready and
- * known sound: `ready` comes from within and 0 is returned. Otherwise returns a ticket, never 0; a build may begin, and its
+ * checked; or with NULL and an error of type environment, `lines` then being the build tool's last ones (NULL: none), to stand
+ * below the error's text. Already ready and known sound: `ready` comes from within and 0 is returned. Otherwise returns a ticket, never 0; a build may begin, and its
  * progress goes to `client` (0: nobody). From `ready` on the directory stays only while it is held: hold it in there.
  */
-typedef void furca_env_ready_fn(void *user, const char *dir, const struct furca_err *err);
+typedef void furca_env_ready_fn(void *user, const char *dir, const struct furca_err *err, const char *lines);
 uint64_t furca_env_want(struct furca_envs *envs, uint64_t venv_id, furca_client_id client, furca_env_ready_fn *ready, void *user);
 
 /* Nobody waits on that ticket any more (timed out, cancelled); `ready` is not called. The last one cancels the build. */
