@@ -1,0 +1,321 @@
+#include "snapshot/init.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bridge/wire/frame.h"
+#include "bridge/wire/init.h"
+#include "bridge/wire/limits.h"
+#include "snapshot/init_loop.h"
+#include "snapshot/spawn.h"
+
+#include "base/banned.h"
+
+#define NAME "furca-init"
+#define MAX_STRINGS 8192 /* of argv or env in one SPAWN */
+
+struct init {
+	int control, signals;
+	bool ended; /* the engine is gone */
+	struct furca_buf in, out;
+};
+
+/* Finds the place of our argument vector and writes our name there, so that ps shows what this process is. */
+static void take_name(void)
+{
+	char text[1024];
+	unsigned long start = 0, end = 0;
+
+	(void)prctl(PR_SET_NAME, NAME);
+	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
+	ssize_t n = fd.n < 0 ? -1 : furca_fd_read_full(fd.n, text, sizeof(text) - 1);
+	if (n <= 0)
+		return;
+	text[n] = '\0';
+	char *at = strrchr(text, ')');
+	for (int field = 3; at && field < 48; field++)
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return;
+	/* `at` is before field 47; 48 and 49 follow. */
+	char *next = strchr(at + 1, ' ');
+	if (!next)
+		return;
+	start = strtoul(next, &next, 10);
+	end = strtoul(next, NULL, 10);
+	if (start && end > start + sizeof(NAME)) {
+		memset((void *)start, 0, end - start); // NOLINT: the kernel says that the area is ours
+		memcpy((void *)start, NAME, sizeof(NAME));
+	}
+}
+
+static int send_frame(struct init *init, size_t offset, const int *fds, size_t n_fds)
+{
+	int r = furca_frame_end(&init->out, offset, (unsigned)n_fds);
+
+	if (r == 0)
+		r = furca_frame_send(init->control, init->out.data + offset, init->out.len - offset, fds, n_fds);
+	if (r == -EPIPE || r == -ECONNRESET)
+		init->ended = true;
+	furca_buf_done(&init->out);
+	return r;
+}
+
+static void pack_text(msgpack_packer *packer, const char *text)
+{
+	size_t n = strlen(text);
+
+	(void)msgpack_pack_str(packer, n);
+	(void)msgpack_pack_str_body(packer, text, n);
+}
+
+static void send_error(struct init *init, enum furca_frame number, uint64_t call, const struct furca_err *err)
+{
+	msgpack_packer packer;
+	size_t offset = furca_frame_begin(&init->out, &packer, number, call, 1);
+
+	pack_text(&packer, "error");
+	pack_text(&packer, err->text);
+	(void)send_frame(init, offset, NULL, 0);
+}
+
+static void send_exited(struct init *init, pid_t pid, int status, const struct rusage *usage)
+{
+	msgpack_packer packer;
+	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_EXITED, 0, 4);
+	uint64_t cpu_us = (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
+			  (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
+
+	pack_text(&packer, "pid");
+	(void)msgpack_pack_uint32(&packer, (uint32_t)pid);
+	pack_text(&packer, "status");
+	(void)msgpack_pack_uint32(&packer, (uint32_t)status);
+	pack_text(&packer, "cpu_us");
+	(void)msgpack_pack_uint64(&packer, cpu_us);
+	pack_text(&packer, "max_rss_bytes");
+	(void)msgpack_pack_uint64(&packer, (uint64_t)usage->ru_maxrss * 1024);
+	(void)send_frame(init, offset, NULL, 0);
+}
+
+/* Waits for all that have ended. False where no child is left. */
+static bool reap(struct init *init, bool tell)
+{
+	for (;;) {
+		struct rusage usage = {0};
+		int status = 0;
+		pid_t pid = wait4(-1, &status, WNOHANG | __WALL, &usage);
+
+		if (pid == 0 || (pid < 0 && errno == EINTR))
+			return true;
+		if (pid < 0)
+			return false;
+		if (tell && !init->ended)
+			send_exited(init, pid, status, &usage);
+	}
+}
+
+/* A NULL-terminated vector of the strings in the array `key`; NULL where it is missing, malformed or memory is out. */
+static char **strings_of(struct furca_view body, const char *key)
+{
+	struct furca_value array, item;
+
+	if (!furca_map_get(body, key, &array) || array.kind != FURCA_ARRAY || array.count > MAX_STRINGS)
+		return NULL;
+	char **vector = calloc(array.count + 1, sizeof(*vector));
+	struct furca_view at = furca_value_inside(&array);
+	for (uint32_t i = 0; vector && i < array.count; i++) {
+		if (furca_value_next(&at, &item) == 0 && item.kind == FURCA_STR)
+			vector[i] = furca_view_dup(item.bytes);
+		if (!vector[i]) {
+			for (uint32_t k = 0; k < i; k++)
+				free(vector[k]);
+			free(vector);
+			return NULL;
+		}
+	}
+	return vector;
+}
+
+static void strings_free(char ***vector)
+{
+	for (char **s = *vector; s && *s; s++)
+		free(*s);
+	free(*vector);
+}
+
+static void on_spawn(struct init *init, const struct furca_frame_view *frame, const struct furca_fd *fds)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	FURCA_AUTO_PROC struct furca_proc proc = FURCA_PROC_NONE;
+	FURCA_AUTO(strings_free) char **argv = strings_of(frame->body, "argv");
+	FURCA_AUTO(strings_free) char **env = strings_of(frame->body, "env");
+	struct furca_view cwd_view;
+	FURCA_AUTO_FREE char *cwd = furca_map_text(frame->body, "cwd", &cwd_view) ? furca_view_dup(cwd_view) : NULL;
+
+	if (!argv || !argv[0] || !env || !cwd || frame->n_fds != 3) {
+		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "SPAWN wants argv, env, cwd and three descriptors");
+	} else {
+		struct furca_spawn spawn = {.argv = argv, .env = env, .cwd = cwd, .control = fds[0].n,
+					    .capability = fds[1].n, .err = fds[2].n};
+		(void)furca_spawn(&spawn, &proc, &err);
+	}
+	if (err.code) {
+		send_error(init, FURCA_INIT_SPAWNED, frame->call, &err);
+		return;
+	}
+
+	msgpack_packer packer;
+	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_SPAWNED, frame->call, 1);
+	pack_text(&packer, "pid");
+	(void)msgpack_pack_uint32(&packer, (uint32_t)proc.pid);
+	(void)send_frame(init, offset, &proc.pidfd.n, 1);
+}
+
+static void on_control(struct init *init)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_frame_view frame;
+	struct furca_fd fds[FURCA_FDS_MAX];
+	size_t n_fds = 0;
+	int r = furca_frame_recv(init->control, &init->in, FURCA_MAX_MESSAGE, &frame, fds, &n_fds, &err);
+
+	if (r <= 0) { /* the end, or a stream that cannot be followed any more: the same to us */
+		init->ended = true;
+		return;
+	}
+	switch (frame.number) {
+	case FURCA_INIT_SPAWN:
+		on_spawn(init, &frame, fds);
+		break;
+	default:
+		init->ended = true;
+	}
+	furca_fds_done(fds, n_fds);
+	furca_buf_done(&init->in);
+}
+
+static void kill_children_listed(int fd)
+{
+	char text[4096];
+	size_t kept = 0;
+	off_t at = 0;
+	ssize_t n;
+
+	while ((n = pread(fd, text + kept, sizeof(text) - 1 - kept, at)) > 0) {
+		size_t have = kept + (size_t)n;
+		char *from = text, *end;
+
+		at += n;
+		text[have] = '\0';
+		while ((end = strchr(from, ' '))) {
+			(void)kill((pid_t)strtol(from, NULL, 10), SIGKILL);
+			from = end + 1;
+		}
+		kept = have - (size_t)(from - text);
+		memmove(text, from, kept);
+	}
+}
+
+/*
+ * Kills every child until none is left. Children of those that end come to us, the subreaper, so that each round goes one
+ * level down; a child's number cannot be recycled, since only we wait for it.
+ */
+static void end_everything(struct init *init)
+{
+	char path[64];
+	struct pollfd p = {.fd = init->signals, .events = POLLIN};
+
+	(void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	FURCA_AUTO_FD struct furca_fd children = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
+	while (reap(init, false)) {
+		struct signalfd_siginfo info;
+
+		kill_children_listed(children.n);
+		if (poll(&p, 1, 5) > 0)
+			(void)!read(init->signals, &info, sizeof(info));
+	}
+}
+
+void furca_init_loop(int control, bool surface)
+{
+	sigset_t all;
+	struct init init = {.control = control};
+
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, NULL);
+	init.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	struct pollfd p[2] = {{.fd = control, .events = POLLIN}, {.fd = init.signals, .events = POLLIN}};
+	while (!init.ended && init.signals >= 0) {
+		struct signalfd_siginfo info;
+
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			break;
+		while (p[1].revents && read(init.signals, &info, sizeof(info)) > 0)
+			; /* any signal wakes us; only the children matter */
+		(void)reap(&init, true);
+		if (p[0].revents)
+			on_control(&init);
+	}
+	if (surface)
+		end_everything(&init);
+	_exit(0); /* pid 1 of a namespace takes everything in it along */
+}
+
+static int own_only(int control)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
+		return -errno;
+	return furca_fd_close_rest(&control, 1);
+}
+
+__attribute__((noreturn)) static void surface_main(int control)
+{
+	(void)setsid(); /* a terminal's signals are not for us, nor for what we start */
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || own_only(control) < 0)
+		_exit(1);
+	take_name();
+	(void)!chdir("/");
+	furca_init_loop(control, true);
+}
+
+int furca_init_start(struct furca_proc *ret_proc, struct furca_fd *ret_control, struct furca_err *err)
+{
+	int ends[2];
+	sigset_t all, old;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot make the init's control channel");
+	FURCA_AUTO_FD struct furca_fd ours = furca_fd_own(ends[0]);
+	struct furca_fd theirs = furca_fd_own(ends[1]);
+
+	/* No handler of the caller may run in the child, so signals are blocked across the fork. */
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, &old);
+	pid_t pid = fork();
+	if (pid == 0)
+		surface_main(theirs.n);
+	int sys = errno;
+	(void)sigprocmask(SIG_SETMASK, &old, NULL);
+	furca_fd_done(&theirs);
+	if (pid < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, sys, "cannot fork the init process");
+	int r = furca_proc_open(pid, ret_proc);
+	if (r == 0)
+		r = furca_fd_nonblock(ours.n, 1);
+	if (r < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot hold the init process"); /* it ends with its channel */
+	*ret_control = furca_fd_take(&ours);
+	return 0;
+}
