@@ -1,1 +1,16 @@
-# langs/
+# langs/: may include base, bridge/wire and snapshot
+noinst_LTLIBRARIES += libfurca-host.la
+libfurca_host_la_SOURCES = \
+	langs/host.c langs/host.h \
+	langs/output.c langs/output.h \
+	snapshot/clone_simple.c
+libfurca_host_la_LIBADD = libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
+
+if HAVE_CHECK
+langs_tests = tests/unit/test_output
+check_PROGRAMS += $(langs_tests)
+TESTS += $(langs_tests)
+tests_unit_test_output_SOURCES = tests/unit/test_output.c
+tests_unit_test_output_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_output_LDADD = libfurca-host.la $(CHECK_LIBS)
+endif

@@ -1,0 +1,502 @@
+#include "langs/host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "bridge/wire/frame.h"
+#include "bridge/wire/host.h"
+#include "bridge/wire/lane.h"
+#include "bridge/wire/limits.h"
+
+#include "base/banned.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum next { GO_ON, CLOSED };
+
+static void pack_key(msgpack_packer *pk, const char *key)
+{
+	msgpack_pack_str_with_body(pk, key, strlen(key));
+}
+
+static void pack_text(msgpack_packer *pk, const char *key, const char *text)
+{
+	pack_key(pk, key);
+	msgpack_pack_str_with_body(pk, text, strlen(text));
+}
+
+static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
+{
+	pack_key(pk, key);
+	msgpack_pack_uint64(pk, value);
+}
+
+static void pack_bool(msgpack_packer *pk, const char *key, bool value)
+{
+	pack_key(pk, key);
+	if (value)
+		msgpack_pack_true(pk);
+	else
+		msgpack_pack_false(pk);
+}
+
+/* Text that may be missing. */
+static void pack_buf_text(msgpack_packer *pk, const char *key, const struct furca_buf *text)
+{
+	pack_key(pk, key);
+	if (text->len)
+		msgpack_pack_str_with_body(pk, text->data, text->len);
+	else
+		msgpack_pack_nil(pk);
+}
+
+/* A packed value that may be missing. */
+static void pack_buf_value(msgpack_packer *pk, const char *key, const struct furca_buf *value)
+{
+	pack_key(pk, key);
+	if (value->len && !value->failed)
+		(void)furca_buf_msgpack_write(pk->data, (const char *)value->data, value->len);
+	else
+		msgpack_pack_nil(pk);
+}
+
+bool furca_host_is_self(const struct furca_host *host)
+{
+	return getpid() == host->pid;
+}
+
+/* The engine is gone or does not speak our protocol: nobody is left to answer to. */
+static void __attribute__((noreturn)) die(const struct furca_err *err)
+{
+	if (err && err->code)
+		furca_log_err("host", "channel", err);
+	_exit(err && err->code ? 1 : 0);
+}
+
+static void send_frame(struct furca_host *host, size_t offset, const int *fds, size_t n_fds)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	int r = furca_frame_end(&host->out, offset, (unsigned)n_fds);
+
+	if (!r)
+		r = furca_frame_send(host->control.n, host->out.data, host->out.len, fds, n_fds);
+	if (r == -EPIPE || r == -ECONNRESET)
+		die(NULL);
+	if (r < 0) {
+		(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot send an answer to the engine");
+		die(&err);
+	}
+	/* A large answer's memory is not kept for the life of the session. */
+	if (host->out.cap > 1U << 20)
+		furca_buf_done(&host->out);
+	furca_buf_clear(&host->out);
+}
+
+static void send_ready(struct furca_host *host)
+{
+	msgpack_packer pk;
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_READY, 0, 3);
+
+	pack_uint(&pk, "pid", (uint64_t)host->pid);
+	pack_text(&pk, "language", host->lang->language);
+	pack_text(&pk, "version", host->lang->version);
+	send_frame(host, offset, NULL, 0);
+}
+
+static void done_free(struct furca_host_done *done)
+{
+	furca_buf_done(&done->error);
+	furca_buf_done(&done->suggestion);
+	furca_buf_done(&done->result);
+	furca_buf_done(&done->result_text);
+	furca_buf_done(&done->display);
+	furca_buf_done(&done->changes);
+}
+
+static void send_done(struct furca_host *host, uint64_t call, const struct furca_host_done *done, int64_t run_us)
+{
+	msgpack_packer pk;
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 12);
+
+	pack_text(&pk, "how", done->how ? done->how : "ok");
+	pack_key(&pk, "exit_code");
+	msgpack_pack_int64(&pk, done->exit_code);
+	pack_buf_text(&pk, "error", &done->error);
+	pack_buf_text(&pk, "suggestion", &done->suggestion);
+	pack_buf_value(&pk, "result", &done->result);
+	pack_buf_text(&pk, "result_text", &done->result_text);
+	pack_uint(&pk, "result_text_cut", done->result_text_cut);
+	pack_buf_value(&pk, "display", &done->display);
+	pack_buf_value(&pk, "changes", &done->changes);
+	pack_bool(&pk, "changed", done->changed);
+	pack_bool(&pk, "redirected", furca_output_redirected(&host->output));
+	pack_uint(&pk, "run_us", (uint64_t)run_us);
+	send_frame(host, offset, NULL, 0);
+}
+
+/* A call that the host itself could not begin. */
+static void send_failed(struct furca_host *host, uint64_t call, const struct furca_err *err)
+{
+	struct furca_host_done done = {.how = "exception", .exit_code = 1, .changed = false};
+
+	(void)furca_buf_append_text(&done.error, err->text);
+	(void)furca_buf_append_text(&done.suggestion, furca_err_suggestion(err));
+	send_done(host, call, &done, 0);
+	done_free(&done);
+}
+
+static void run_parse(const struct furca_frame_view *frame, struct furca_host_run *ret)
+{
+	struct furca_value value;
+	uint64_t number;
+
+	*ret = (struct furca_host_run){.call = frame->call, .max_result = FURCA_MAX_RESULT, .max_text = FURCA_MAX_RESULT};
+	(void)furca_map_text(frame->body, "code", &ret->code);
+	(void)furca_map_text(frame->body, "label", &ret->label);
+	(void)furca_map_text(frame->body, "cwd", &ret->cwd);
+	if (furca_map_get(frame->body, "env", &value) && value.kind == FURCA_MAP)
+		ret->env = value.raw;
+	if (furca_map_get(frame->body, "function", &value) && value.kind == FURCA_MAP)
+		ret->function = value.raw;
+	(void)furca_map_bool(frame->body, "read_only", &ret->read_only);
+	if (furca_map_uint(frame->body, "max_result", &number))
+		ret->max_result = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
+	if (furca_map_uint(frame->body, "max_text", &number))
+		ret->max_text = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
+}
+
+static void handle_run(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds, size_t n_fds)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_host_done done = {.changed = true};
+	struct furca_host_run run;
+	int64_t begin = furca_now_us();
+	int r;
+
+	if (n_fds != 2 || host->parked) {
+		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, host->parked ? "a parked snapshot runs no code" : "a call needs two pipes");
+		send_failed(host, frame->call, &err);
+		return;
+	}
+	r = furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), true);
+	if (r < 0) {
+		(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot put the call's output pipes in place");
+		send_failed(host, frame->call, &err);
+		return;
+	}
+	run_parse(frame, &run);
+	host->read_only = run.read_only;
+	host->lang->run(host->data, &run, &done);
+	if (!furca_host_is_self(host))
+		_exit(done.exit_code & 0xff); /* the user's code forked, and its child ran off the end of the code */
+	send_done(host, run.call, &done, furca_now_us() - begin);
+	done_free(&done);
+}
+
+static void handle_inspect(struct furca_host *host, const struct furca_frame_view *frame)
+{
+	struct furca_view detail = {0}, name = {0};
+	FURCA_AUTO_BUF struct furca_buf state = {.max = FURCA_MAX_HOST_FRAME / 2};
+	msgpack_packer pk;
+	size_t offset;
+
+	(void)furca_map_text(frame->body, "detail", &detail);
+	(void)furca_map_text(frame->body, "name", &name);
+	if (host->lang->inspect)
+		host->lang->inspect(host->data, detail, name, &state);
+	offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_INSPECTED, frame->call, 1);
+	pack_buf_value(&pk, "state", &state);
+	send_frame(host, offset, NULL, 0);
+}
+
+static void send_cloned(struct furca_host *host, uint64_t call, const struct furca_clone_report *report, int pidfd, bool copy)
+{
+	msgpack_packer pk;
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 8);
+
+	pack_uint(&pk, "pid", (uint64_t)report->pid);
+	pack_key(&pk, "isolation");
+	msgpack_pack_map(&pk, copy ? FURCA_BARRIERS : 0);
+	for (int i = 0; copy && i < FURCA_BARRIERS; i++)
+		pack_text(&pk, furca_barrier_word(i), report->mechanism[i] ? report->mechanism[i] : "none");
+	pack_uint(&pk, "freeze_us", (uint64_t)report->freeze_us);
+	pack_uint(&pk, "clone_us", (uint64_t)report->clone_us);
+	pack_uint(&pk, "isolate_us", (uint64_t)report->isolate_us);
+	pack_uint(&pk, "bytes_shared", report->bytes_shared);
+	pack_uint(&pk, "threads", report->threads);
+	pack_uint(&pk, "parked", report->parked);
+	send_frame(host, offset, &pidfd, 1);
+}
+
+static void send_not_cloned(struct furca_host *host, uint64_t call, const struct furca_err *err)
+{
+	msgpack_packer pk;
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 3);
+	char text[FURCA_ERR_TEXT_MAX * 2];
+
+	pack_text(&pk, "error", furca_err_describe(err, text, sizeof(text)));
+	pack_text(&pk, "suggestion", furca_err_suggestion(err));
+	pack_text(&pk, "stage", furca_err_type(err->code));
+	send_frame(host, offset, NULL, 0);
+}
+
+/* In the clone: it gets its own channels, and forgets its parent's. */
+static void become_clone(struct furca_host *host, enum furca_clone_role role, struct furca_fd control, struct furca_fd capability,
+			 const struct furca_clone_report *report)
+{
+	furca_fd_done(&host->control);
+	furca_fd_done(&host->capability);
+	host->control = control;
+	host->capability = capability;
+	host->pid = getpid();
+	host->role = role;
+	host->parked = role == FURCA_CLONE_SNAPSHOT;
+	host->read_only = role == FURCA_CLONE_COPY;
+	host->generation++;
+	furca_buf_clear(&host->out);
+	if (host->lang->cloned)
+		host->lang->cloned(host->data, role, report);
+	send_ready(host);
+}
+
+static int hide(struct furca_fd *fd)
+{
+	struct furca_fd hidden;
+	int r;
+
+	if (fd->n >= FURCA_HIDDEN_FD)
+		return furca_fd_cloexec(fd->n, 1);
+	r = furca_fd_dup(fd->n, FURCA_HIDDEN_FD, &hidden);
+	if (r < 0)
+		return r;
+	furca_fd_done(fd);
+	*fd = hidden;
+	return 0;
+}
+
+static void set_label(const struct furca_frame_view *frame)
+{
+	struct furca_view label = {0};
+	char name[16] = "";
+
+	if (!furca_map_text(frame->body, "label", &label) || !furca_view_size(label))
+		return;
+	memcpy(name, label.at, FURCA_MIN(furca_view_size(label), sizeof(name) - 1));
+	(void)prctl(PR_SET_NAME, name);
+}
+
+static void clone_args(struct furca_host *host, const struct furca_frame_view *frame, struct furca_clone_args *ret)
+{
+	uint64_t number;
+
+	if (furca_map_uint(frame->body, "role", &number))
+		ret->role = (enum furca_clone_role)number;
+	if (furca_map_uint(frame->body, "barriers", &number))
+		ret->barriers = (unsigned)number;
+	if (furca_map_uint(frame->body, "required", &number))
+		ret->required = (unsigned)number;
+	ret->park = ret->role == FURCA_CLONE_COPY ? host->lang->park : NULL;
+	ret->park_data = host->data;
+}
+
+static void handle_clone(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds, size_t n_fds)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_clone_report report = {0};
+	FURCA_AUTO_FD struct furca_fd pidfd = FURCA_FD_NONE;
+	int drop[2] = {host->control.n, host->capability.n}, keep[2];
+	struct furca_clone_args args = {.cell = n_fds == 3 ? fds[2].n : -1, .keep = keep, .n_keep = 2, .drop = drop, .n_drop = 2};
+	int r;
+
+	clone_args(host, frame, &args);
+	if (n_fds < 2 || n_fds > 3 || args.role < FURCA_CLONE_SESSION || args.role > FURCA_CLONE_BRANCH) {
+		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "a clone needs a role and two or three descriptors");
+		send_not_cloned(host, frame->call, &err);
+		return;
+	}
+	for (int i = 0; i < 2; i++) {
+		r = hide(&fds[i]);
+		if (r < 0) {
+			(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot hide a clone's channels");
+			send_not_cloned(host, frame->call, &err);
+			return;
+		}
+		keep[i] = fds[i].n;
+	}
+	if (host->lang->clone_begin)
+		host->lang->clone_begin(host->data, args.role);
+	r = furca_clone(&args, &report, &pidfd, &err);
+	if (r == 0) {
+		if (n_fds == 3)
+			furca_fd_done(&fds[2]);
+		set_label(frame);
+		become_clone(host, args.role, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), &report);
+		return;
+	}
+	if (host->lang->clone_end)
+		host->lang->clone_end(host->data);
+	if (r < 0)
+		send_not_cloned(host, frame->call, &err);
+	else
+		send_cloned(host, frame->call, &report, pidfd.n, args.role == FURCA_CLONE_COPY);
+}
+
+static void handle_promote(struct furca_host *host)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (host->parked && furca_clone_promote(&err) < 0)
+		die(&err);
+	host->parked = false;
+	host->role = FURCA_CLONE_SESSION;
+	if (host->lang->promoted)
+		host->lang->promoted(host->data);
+	send_ready(host);
+}
+
+static void handle_warm(const struct furca_frame_view *frame)
+{
+	struct furca_value pages, range, begin, end;
+	struct furca_view items, pair;
+
+	if (!furca_map_get(frame->body, "pages", &pages) || pages.kind != FURCA_ARRAY)
+		return;
+	items = furca_value_inside(&pages);
+	while (!furca_value_next(&items, &range)) {
+		pair = furca_value_inside(&range);
+		if (range.kind != FURCA_ARRAY || furca_value_next(&pair, &begin) || furca_value_next(&pair, &end) ||
+		    begin.kind != FURCA_UINT || end.kind != FURCA_UINT || end.u <= begin.u)
+			continue;
+		/* What is not mapped here any more is not worth a complaint. */
+		(void)madvise((void *)(uintptr_t)begin.u, (size_t)(end.u - begin.u), MADV_POPULATE_WRITE);
+	}
+}
+
+static enum next handle(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds, size_t n_fds)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	switch ((int)frame->number) {
+	case FURCA_HOST_RUN:
+		handle_run(host, frame, fds, n_fds);
+		return GO_ON;
+	case FURCA_HOST_CLONE:
+		handle_clone(host, frame, fds, n_fds);
+		return GO_ON;
+	case FURCA_HOST_PROMOTE:
+		handle_promote(host);
+		return GO_ON;
+	case FURCA_HOST_INSPECT:
+		handle_inspect(host, frame);
+		return GO_ON;
+	case FURCA_HOST_WARM:
+		handle_warm(frame);
+		return GO_ON;
+	case FURCA_HOST_CLOSE:
+		if (host->parked)
+			_exit(0); /* a snapshot is no session: its EXIT traps are the session's to run */
+		if (host->lang->close)
+			host->lang->close(host->data);
+		return CLOSED;
+	}
+	(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the engine sent a frame of number %d", (int)frame->number);
+	die(&err);
+}
+
+static void wait_message(struct furca_host *host)
+{
+	struct pollfd poll_control = {.fd = host->control.n, .events = POLLIN};
+	bool quiet = host->parked;
+
+	if (!quiet && host->lang->idle_begin)
+		host->lang->idle_begin(host->data);
+	for (;;) {
+		int r = poll(&poll_control, 1, -1);
+
+		if (r > 0)
+			break;
+		if (r < 0 && errno == EINTR && !quiet && host->lang->idle_signal)
+			host->lang->idle_signal(host->data);
+		if (!furca_host_is_self(host))
+			_exit(0); /* a handler of the user's forked */
+	}
+	if (!quiet && host->lang->idle_end)
+		host->lang->idle_end(host->data);
+}
+
+int furca_host_serve(struct furca_host *host)
+{
+	enum next next = GO_ON;
+
+	send_ready(host);
+	while (next == GO_ON) {
+		struct furca_err err = FURCA_ERR_INIT;
+		struct furca_fd fds[FURCA_FDS_MAX];
+		struct furca_frame_view frame;
+		size_t n_fds = FURCA_FDS_MAX;
+		int r;
+
+		for (size_t i = 0; i < FURCA_FDS_MAX; i++)
+			fds[i] = FURCA_FD_NONE;
+		wait_message(host);
+		r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, &err);
+		if (r == 0 || r == -ECONNRESET)
+			die(NULL);
+		if (r < 0)
+			die(&err);
+		next = handle(host, &frame, fds, n_fds);
+		furca_fds_done(fds, FURCA_FDS_MAX);
+		if (host->in.cap > 1U << 20)
+			furca_buf_done(&host->in);
+	}
+	return 0;
+}
+
+int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data, struct furca_err *err)
+{
+	int r;
+
+	*host = (struct furca_host){.lang = lang,
+				    .data = data,
+				    .control = furca_fd_own(FURCA_HOST_CONTROL_FD),
+				    .capability = furca_fd_own(FURCA_HOST_CAPABILITY_FD),
+				    .pid = getpid()};
+	r = hide(&host->control);
+	if (!r)
+		r = hide(&host->capability);
+	if (r < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "the engine's channels are not at descriptors %d and %d",
+				  FURCA_HOST_CONTROL_FD, FURCA_HOST_CAPABILITY_FD);
+	return furca_clone_init(err);
+}
+
+int furca_host_open_lane(const struct furca_host *host, struct furca_fd *ret, struct furca_err *err)
+{
+	static const char open_lane = FURCA_LANE_OPEN;
+	int pair[2];
+	ssize_t n;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot make a lane to the engine");
+	FURCA_AUTO_FD struct furca_fd ours = furca_fd_own(pair[0]);
+	FURCA_AUTO_FD struct furca_fd theirs = furca_fd_own(pair[1]);
+	int r = furca_fd_dup(ours.n, FURCA_HIDDEN_FD, ret);
+
+	if (r < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot hide a lane to the engine");
+	n = furca_fd_send(host->capability.n, &open_lane, 1, &theirs.n, 1);
+	if (n == 1)
+		return 0;
+	furca_fd_done(ret);
+	return furca_fail(err, FURCA_E_GONE, n < 0 ? (int)-n : EPIPE, "the engine accepts no capability calls from here");
+}
