@@ -48,10 +48,10 @@ check-valgrind: $(check_PROGRAMS)
 		CK_FORK=no CK_TIMEOUT_MULTIPLIER=20 $(LIBTOOL) --mode=execute valgrind -q --error-exitcode=9 --leak-check=full $$t || exit 1; \
 	done
 
-C_SOURCES = base bridge snapshot langs engine bench tests
+c_folders = base bridge snapshot langs engine bench tests
 # Everything through clang-format.
 format:
-	cd $(top_srcdir) && find $(C_SOURCES) -name '*.[ch]' | xargs clang-format -i
+	cd $(top_srcdir) && find $(c_folders) -name '*.[ch]' | xargs clang-format -i
 check-tidy: $(BUILT_SOURCES)
 	@command -v clang-tidy >/dev/null || { echo "skipped: clang-tidy is not installed"; exit 77; }
 	cd $(top_srcdir) && find base bridge snapshot langs engine -name '*.c' | xargs -n 1 -P 2 -I FILE \

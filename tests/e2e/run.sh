@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the end-to-end tests: all, or the files and options given. 77: cannot run here.
 here=$(cd "$(dirname "$0")" && pwd)
+[ "$FURCA_E2E" != skip ] || { echo "skipped: FURCA_E2E=skip"; exit 77; }
 if [ -z "$FURCA" ] && [ -x ./furca ]; then FURCA=$PWD/furca; fi
 if [ ! -x "$FURCA" ]; then echo "skipped: furca is not built; set FURCA to the program"; exit 77; fi
 if ! /usr/bin/python3 -c 'import pytest, msgpack' 2>/dev/null; then

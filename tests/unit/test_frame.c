@@ -1,0 +1,195 @@
+/* bridge/wire/frame: round trips, streams in pieces, what a peer may not do, descriptors. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bridge/wire/frame.h"
+#include "bridge/wire/limits.h"
+
+#include "tests/unit/harness.h"
+#include "tests/unit/random.h"
+
+static void pack_text(msgpack_packer *packer, const char *text)
+{
+	msgpack_pack_str_with_body(packer, text, strlen(text));
+}
+
+static void put(struct furca_buf *buf, uint64_t call, const char *code, unsigned n_fds)
+{
+	msgpack_packer packer;
+	size_t offset = furca_frame_begin(buf, &packer, FURCA_HOST_RUN, call, 1);
+
+	pack_text(&packer, "code");
+	pack_text(&packer, code);
+	ck_assert_int_eq(furca_frame_end(buf, offset, n_fds), 0);
+}
+
+static int parse(const struct furca_buf *buf, size_t n, struct furca_frame_view *ret, size_t *need)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	return furca_frame_parse(buf->data, n, 1 << 20, ret, need, &err);
+}
+
+START_TEST(frames_come_out_of_a_stream_as_they_went_in)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_frame_view frame;
+	struct furca_view code;
+	size_t need = 0;
+
+	put(&buf, 1, "one", 0);
+	put(&buf, UINT64_MAX, "two", 2);
+	ck_assert_int_eq(parse(&buf, buf.len, &frame, &need), 1);
+	ck_assert_int_eq(frame.number, FURCA_HOST_RUN);
+	ck_assert_uint_eq(frame.call, 1);
+	ck_assert(furca_map_text(frame.body, "code", &code) && furca_view_is(code, "one"));
+	furca_buf_consume(&buf, frame.size);
+	ck_assert_int_eq(parse(&buf, buf.len, &frame, &need), 1);
+	ck_assert(frame.call == UINT64_MAX && frame.n_fds == 2 && frame.size == buf.len);
+}
+END_TEST
+
+START_TEST(a_frame_cut_anywhere_asks_for_more)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_frame_view frame;
+
+	put(&buf, 5, "print('hello')", 0);
+	for (size_t n = 0; n < buf.len; n++) {
+		size_t need = 0;
+
+		ck_assert_int_eq(parse(&buf, n, &frame, &need), 0);
+		ck_assert_uint_eq(need, n < FURCA_FRAME_HEADER ? FURCA_FRAME_HEADER : buf.len);
+	}
+}
+END_TEST
+
+START_TEST(what_the_header_may_not_say)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_frame_view frame;
+	struct furca_err err = FURCA_ERR_INIT;
+	size_t need;
+
+	put(&buf, 1, "x", 0);
+	/* The length is refused on the header alone, before anything of that size is asked for. */
+	ck_assert_int_eq(furca_frame_parse(buf.data, FURCA_FRAME_HEADER, 4, &frame, &need, &err), -E2BIG);
+	buf.data[5] = 9;
+	ck_assert_int_eq(parse(&buf, buf.len, &frame, &need), -EPROTO);
+	buf.data[5] = FURCA_FRAME_VERSION;
+	buf.data[4] = FURCA_FDS_MAX + 1;
+	ck_assert_int_eq(parse(&buf, buf.len, &frame, &need), -EPROTO);
+	buf.data[4] = 0;
+	buf.data[7] = 1;
+	ck_assert_int_eq(parse(&buf, buf.len, &frame, &need), -EPROTO);
+}
+END_TEST
+
+START_TEST(what_the_payload_may_not_be)
+{
+	static const struct {
+		const char *bytes;
+		size_t n;
+	} payloads[] = {{"\xc0", 1}, {"\x93\x01\x02", 3}, {"\x92\x01\x02", 3}, {"\x93\x01\x02\x03", 4}, {"\x93\xa1x\x02\x80", 5},
+			{"\x93\x01\x02\x80\xc0", 5}, {"\xc1", 1}, {"", 0}, {"\x93\xff\x02\x80", 4}};
+	struct furca_frame_view frame;
+	struct furca_err err = FURCA_ERR_INIT;
+	uint8_t data[32] = {(uint8_t)payloads[_i].n, 0, 0, 0, 0, FURCA_FRAME_VERSION, 0, 0};
+	size_t need;
+
+	memcpy(data + FURCA_FRAME_HEADER, payloads[_i].bytes, payloads[_i].n);
+	ck_assert_int_eq(furca_frame_parse(data, FURCA_FRAME_HEADER + payloads[_i].n, 1024, &frame, &need, &err), -EPROTO);
+	ck_assert_int_eq(err.code, FURCA_E_PROTOCOL);
+}
+END_TEST
+
+START_TEST(spoilt_frames_never_read_beyond_the_end)
+{
+	uint64_t state = furca_test_seed();
+
+	for (int round = 0; round < 20000; round++) {
+		FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+		struct furca_frame_view frame;
+		size_t need;
+
+		put(&buf, furca_test_random(&state), "some code", 0);
+		for (uint64_t i = furca_test_random(&state) % 4; i > 0; i--)
+			buf.data[furca_test_random(&state) % buf.len] = (uint8_t)furca_test_random(&state);
+		size_t n = furca_test_random(&state) % (buf.len + 1);
+		FURCA_AUTO_FREE uint8_t *exact = malloc(n ? n : 1);
+		ck_assert_ptr_nonnull(exact);
+		memcpy(exact, buf.data, n);
+		int r = furca_frame_parse(exact, n, 1 << 16, &frame, &need, NULL);
+		ck_assert(r == 1 || r == 0 || r == -EPROTO || r == -E2BIG);
+		if (r == 1)
+			ck_assert(frame.size <= n && frame.body.end <= exact + n);
+	}
+}
+END_TEST
+
+START_TEST(descriptors_ride_with_their_frame)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT, in = FURCA_BUF_INIT;
+	struct furca_fd got[FURCA_FDS_MAX];
+	struct furca_frame_view frame;
+	struct furca_err err = FURCA_ERR_INIT;
+	size_t n = 0;
+	int pair[2], ends[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+	put(&buf, 1, "first", 2);
+	ck_assert_int_eq(furca_frame_send(pair[0], buf.data, buf.len, ends, 2), 0);
+	furca_buf_clear(&buf);
+	put(&buf, 2, "second", 0);
+	ck_assert_int_eq(furca_frame_send(pair[0], buf.data, buf.len, NULL, 0), 0);
+	ck_assert_int_eq(furca_frame_recv(pair[1], &in, 1 << 20, &frame, got, &n, &err), 1);
+	ck_assert(frame.call == 1 && n == 2);
+	furca_fds_done(got, n);
+	ck_assert_int_eq(furca_frame_recv(pair[1], &in, 1 << 20, &frame, got, &n, &err), 1);
+	ck_assert(frame.call == 2 && n == 0);
+	(void)close(pair[0]);
+	ck_assert_int_eq(furca_frame_recv(pair[1], &in, 1 << 20, &frame, got, &n, &err), 0);
+	(void)close(pair[1]);
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+}
+END_TEST
+
+START_TEST(announced_descriptors_must_come)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT, in = FURCA_BUF_INIT;
+	struct furca_fd got[FURCA_FDS_MAX];
+	struct furca_frame_view frame;
+	struct furca_err err = FURCA_ERR_INIT;
+	size_t n = 0;
+	int pair[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	put(&buf, 1, "x", 1);
+	ck_assert_int_eq(furca_frame_send(pair[0], buf.data, buf.len, NULL, 0), 0);
+	ck_assert_int_eq(furca_frame_recv(pair[1], &in, 1 << 20, &frame, got, &n, &err), -EPROTO);
+	(void)close(pair[0]);
+	(void)close(pair[1]);
+}
+END_TEST
+
+static void add(TCase *tests)
+{
+	tcase_add_test(tests, frames_come_out_of_a_stream_as_they_went_in);
+	tcase_add_test(tests, a_frame_cut_anywhere_asks_for_more);
+	tcase_add_test(tests, what_the_header_may_not_say);
+	tcase_add_loop_test(tests, what_the_payload_may_not_be, 0, 9);
+	tcase_add_test(tests, spoilt_frames_never_read_beyond_the_end);
+	tcase_add_test(tests, descriptors_ride_with_their_frame);
+	tcase_add_test(tests, announced_descriptors_must_come);
+}
+
+int main(void)
+{
+	return furca_test_main("frame", add);
+}
