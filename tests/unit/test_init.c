@@ -144,7 +144,10 @@ START_TEST(spawned_program_gets_what_it_was_promised)
 	ck_assert_int_gt(furca_fd_read_full(out[0], text, sizeof(text) - 1), 0);
 	ck_assert_msg(strstr(text, "cwd=/usr test=yes") && strstr(text, "in=/dev/null"), "%s", text);
 	ck_assert_msg(strstr(text, "fds=0 1 2 3 4"), "%s", text);
-	ck_assert_msg(strstr(text, "SigBlk:\t0000000000000000") && strstr(text, "SigIgn:\t0000000000000000"), "%s", text);
+	ck_assert_msg(strstr(text, "SigBlk:\t0000000000000000"), "%s", text);
+	/* 32 and 33 are libc's own: posix_spawn, by which make starts a test, leaves them ignored, and nobody may set them. */
+	const char *ignored = strstr(text, "SigIgn:\t");
+	ck_assert_msg(ignored && (strtoull(ignored + 8, NULL, 16) & ~0x180000000ULL) == 0, "%s", text);
 	furca_fd_done(&pidfd);
 	stop();
 }
