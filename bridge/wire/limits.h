@@ -13,6 +13,10 @@
 #define FURCA_MAX_IN_FLIGHT 4096	      /* unanswered requests of one connection */
 #define FURCA_MAX_QUEUED_OUT (288U << 20)     /* bytes waiting to be sent to one connection; past it, reading stops */
 
+#define FURCA_MAX_CAPABILITIES 4096	      /* names registered at once */
+#define FURCA_MAX_CAPABILITY_NAME 256	      /* bytes of such a name */
+#define FURCA_MAX_CAPABILITY_DOC 65536	      /* bytes of its doc, and of its params */
+
 /* The arguments of execute */
 #define FURCA_MAX_CODE (16U << 20)	      /* bytes of code */
 #define FURCA_MAX_NAME 64		      /* characters of a session's or function's name */

@@ -161,56 +161,77 @@ static int read_head(struct furca_view view, struct head *ret)
 	}
 }
 
-/* The end of the value at view.at, found without recursion: `open` holds how many values are still due at each level. */
-static int64_t measure(struct furca_view view, unsigned max_depth, size_t max_items)
+void furca_scan_reset(struct furca_scan *scan)
 {
-	const uint8_t *start = view.at;
-	uint64_t open[256];
-	unsigned depth = 0;
-	size_t items = 0;
+	scan->at = scan->items = 0;
+	scan->depth = 0;
+	scan->open[0] = 1;
+}
 
-	if (max_depth > sizeof(open) / sizeof(open[0]) - 1)
+/* Takes one head at scan->at. 0, or -EAGAIN, -EPROTO, -E2BIG; then nothing was taken. */
+static int scan_head(struct furca_scan *scan, struct furca_view view)
+{
+	struct head h;
+	size_t content = 0;
+	uint64_t inside = 0;
+	int r = read_head(view, &h);
+
+	if (r < 0)
+		return r;
+	bool container = h.kind == FURCA_ARRAY || h.kind == FURCA_MAP;
+	if (container)
+		inside = h.kind == FURCA_MAP ? 2 * h.count : h.count;
+	else if (h.kind == FURCA_STR || h.kind == FURCA_BIN || h.kind == FURCA_EXT)
+		content = (size_t)h.count;
+	/* Every item takes a byte at least, so a count is a claim on bytes too. */
+	size_t left = scan->max_bytes - scan->at;
+	if (h.size > left || content > left - h.size || inside > left - h.size)
 		return -E2BIG;
-	open[0] = 1;
+	if (scan->items >= scan->max_items || inside > scan->max_items - scan->items - 1)
+		return -E2BIG;
+	if (container && scan->depth >= scan->max_depth)
+		return -E2BIG;
+	if (content > furca_view_size(view) - h.size)
+		return -EAGAIN;
+	scan->items++;
+	scan->at += h.size + content;
+	scan->open[scan->depth]--;
+	if (container)
+		scan->open[++scan->depth] = inside;
+	return 0;
+}
+
+int64_t furca_scan_step(struct furca_scan *scan, struct furca_view view)
+{
+	if (scan->max_depth > FURCA_SCAN_DEPTH)
+		return -E2BIG;
 	for (;;) {
-		struct head h;
-		int r = read_head(view, &h);
+		while (scan->open[scan->depth] == 0) {
+			if (scan->depth == 0)
+				return (int64_t)scan->at;
+			scan->depth--;
+		}
+		int r = scan_head(scan, (struct furca_view){view.at + scan->at, view.end});
 
 		if (r < 0)
 			return r;
-		if (++items > max_items)
-			return -E2BIG;
-		view.at += h.size;
-		open[depth]--;
-		if (h.kind == FURCA_ARRAY || h.kind == FURCA_MAP) {
-			uint64_t inside = h.kind == FURCA_MAP ? 2 * h.count : h.count;
-
-			if (inside > max_items - items)
-				return -E2BIG;
-			if (depth == max_depth)
-				return -E2BIG;
-			open[++depth] = inside;
-		} else if (h.kind == FURCA_STR || h.kind == FURCA_BIN || h.kind == FURCA_EXT) {
-			if (h.count > (uint64_t)(view.end - view.at))
-				return -EAGAIN;
-			view.at += h.count;
-		}
-		while (open[depth] == 0) {
-			if (depth == 0)
-				return view.at - start;
-			depth--;
-		}
 	}
 }
 
 int64_t furca_value_size(struct furca_view view, unsigned max_depth, size_t max_items)
 {
-	return measure(view, max_depth, max_items);
+	struct furca_scan scan; /* not zeroed: two kilobytes, on every container of a decoder */
+
+	scan.max_depth = max_depth;
+	scan.max_items = max_items;
+	scan.max_bytes = SIZE_MAX;
+	furca_scan_reset(&scan);
+	return furca_scan_step(&scan, view);
 }
 
 int furca_value_check(struct furca_view view, unsigned max_depth, size_t max_items)
 {
-	int64_t n = measure(view, max_depth, max_items);
+	int64_t n = furca_value_size(view, max_depth, max_items);
 
 	if (n < 0)
 		return (int)n;
@@ -249,7 +270,7 @@ int furca_value_next(struct furca_view *view, struct furca_value *ret)
 
 	if (r < 0 || (ret->kind != FURCA_ARRAY && ret->kind != FURCA_MAP))
 		return r;
-	int64_t n = measure(start, 255, (size_t)-1 >> 1);
+	int64_t n = furca_value_size(start, FURCA_SCAN_DEPTH, SIZE_MAX);
 	if (n < 0)
 		return -EPROTO;
 	view->at = start.at + n;

@@ -48,6 +48,29 @@ struct furca_value {
 int furca_value_check(struct furca_view view, unsigned max_depth, size_t max_items);
 
 /*
+ * The same for a stream, where a value comes in pieces: what was seen is not looked at again, so that the work is
+ * proportional to the bytes however they were cut. Bounds are checked on heads alone, before the bytes they announce.
+ */
+#define FURCA_SCAN_DEPTH 254
+
+struct furca_scan {
+	unsigned max_depth; /* at most FURCA_SCAN_DEPTH */
+	size_t max_items, max_bytes;
+	size_t at, items;   /* bytes and values seen of the value under way */
+	unsigned depth;
+	uint64_t open[FURCA_SCAN_DEPTH + 2]; /* values still due at each level */
+};
+
+/* Forgets the value under way; keeps the bounds. Call before the first step too. */
+void furca_scan_reset(struct furca_scan *scan);
+
+/*
+ * `view` begins where the value begins and holds all of it that has come. Its size in bytes once it is whole, or -EAGAIN,
+ * -EPROTO, -E2BIG.
+ */
+int64_t furca_scan_step(struct furca_scan *scan, struct furca_view view);
+
+/*
  * The size of the first value in `view`, under the same bounds: its bytes, or -EAGAIN, -EPROTO, -E2BIG. For streams.
  * Work is proportional to the bytes in `view`.
  */

@@ -1,0 +1,66 @@
+/*
+ * The agent's capabilities: who offers which name, and each call of one, from the engine to the client that registered it and
+ * back. Knows nothing of sockets; server.h joins it to connections and the engine.
+ *
+ * A name belongs to the client that registered it last. All names of a client go with its connection, and its open calls
+ * fail at once. Every call is answered exactly once, through furca_caps_events.done, unless its caller dropped it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "bridge/wire/value.h"
+
+struct furca_caps;
+
+struct furca_caps_events {
+	/* Sends a request "capability" to a client. 0, or -ENOBUFS, -EPIPE, -ENOMEM where it cannot go out. */
+	int (*send)(void *user, uint64_t client, uint32_t msgid, struct furca_view params);
+	/* The answer to the call `id`: a packed value, or an error map {type, message, traceback?, suggestion?}; the other is empty. */
+	void (*done)(void *user, uint64_t id, struct furca_view value, struct furca_view error);
+};
+
+struct furca_caps_stats {
+	uint64_t names, open;		       /* now */
+	uint64_t calls, refused, stale_answers; /* since the start */
+};
+
+/* NULL where memory is out. */
+struct furca_caps *furca_caps_new(const struct furca_caps_events *events, void *user);
+/* Open calls are forgotten, not answered. */
+void furca_caps_free(struct furca_caps *caps);
+
+/*
+ * register_capabilities: `args` is the packed map of its arguments. All or none. The number registered, or -errno with *err
+ * (a refusal: which key, the nearest known one).
+ */
+int furca_caps_register(struct furca_caps *caps, uint64_t client, struct furca_view args, struct furca_err *err);
+
+/*
+ * A call from code that runs in `execute_msgid` of `execute_client`. A write where `read_only`, an unknown name and a client that does
+ * not read are refused at once: nothing reaches the client. `execute_msgid` is passed on where the offering client is the one that
+ * executes, else nil is.
+ */
+void furca_caps_call(struct furca_caps *caps, uint64_t id, uint64_t execute_client, uint64_t execute_msgid, bool read_only,
+		     struct furca_view name, struct furca_view args, struct furca_view kwargs);
+
+/* A client's response. One to a call that is not open, or is another client's, is counted and dropped. */
+void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid, const struct furca_value *error,
+		       const struct furca_value *result);
+
+/* Nobody waits for that call any more: a late answer is dropped. */
+void furca_caps_drop(struct furca_caps *caps, uint64_t id);
+
+/* The client's names go and its open calls fail. */
+void furca_caps_client_gone(struct furca_caps *caps, uint64_t client);
+
+/* Packs the array of {name, effect, doc?, params?} of all that is registered, by name. */
+void furca_caps_describe(const struct furca_caps *caps, struct furca_buf *out);
+
+/* Whether each key of a packed map is one of the `n` words `known`; `where` names the map in the refusal. 0 or -errno. */
+int furca_keys_check(struct furca_view map, const char *where, const char *const *known, size_t n, struct furca_err *err);
+
+void furca_caps_stats(const struct furca_caps *caps, struct furca_caps_stats *ret);

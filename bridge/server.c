@@ -1,0 +1,455 @@
+#include "bridge/server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <msgpack.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "bridge/caps.h"
+#include "bridge/conn.h"
+#include "bridge/idmap.h"
+#include "bridge/wire/limits.h"
+
+#include "config.h"
+
+#include "base/banned.h"
+
+struct furca_server {
+	struct furca_loop *loop;
+	struct furca_engine *engine;
+	struct furca_caps *caps;
+	struct furca_idmap peers; /* client id -> peer */
+	furca_client_id last_id;
+	furca_op_id accept_op, linger_op;
+	int64_t idle_us;
+	void (*idle)(void *user);
+	void *idle_user;
+	bool stopped;
+};
+
+/* A connection with its socket. Freed only from the loop's own calls (received, sent, flush), never below an event. */
+struct peer {
+	struct furca_server *server;
+	furca_client_id id;
+	struct furca_fd fd;
+	struct furca_conn conn;
+	furca_op_id recv_op, send_op, flush_op;
+	bool paused;
+};
+
+static struct peer *peer_of(struct furca_server *server, furca_client_id id)
+{
+	return furca_idmap_get(&server->peers, id);
+}
+
+static void linger(struct furca_server *server);
+
+static void peer_free(struct peer *peer)
+{
+	struct furca_server *server = peer->server;
+
+	furca_loop_drop(server->loop, &peer->recv_op);
+	furca_loop_drop(server->loop, &peer->send_op);
+	furca_loop_drop(server->loop, &peer->flush_op);
+	(void)furca_idmap_remove(&server->peers, peer->id);
+	furca_caps_client_gone(server->caps, peer->id);
+	furca_engine_client_gone(server->engine, peer->id);
+	furca_conn_done(&peer->conn);
+	furca_fd_done(&peer->fd);
+	free(peer);
+	linger(server);
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- bytes */
+
+/* Reading stops while the client does not take what is queued for it, and goes on at half. */
+static void back_pressure(struct peer *peer)
+{
+	size_t queued = furca_conn_queued(&peer->conn);
+	bool pause = peer->paused ? queued > FURCA_MAX_QUEUED_OUT / 2 : queued > FURCA_MAX_QUEUED_OUT;
+
+	if (pause != peer->paused && peer->recv_op) {
+		furca_loop_recv_pause(peer->server->loop, peer->recv_op, pause);
+		peer->paused = pause;
+	}
+}
+
+static void on_sent(void *owner, int result, struct furca_buf *buf);
+
+/* Sends what is queued, if nothing is under way. Frees the peer where it is done: the caller must not use it after. */
+static void push(struct peer *peer)
+{
+	struct furca_conn *conn = &peer->conn;
+
+	if (conn->state != FURCA_CONN_CLOSED && !peer->send_op && conn->out.len > 0) {
+		size_t n = conn->out.len;
+
+		if (furca_loop_send(peer->server->loop, peer->fd.n, &conn->out, on_sent, peer, &peer->send_op) < 0)
+			furca_conn_step(conn, FURCA_CONN_GONE);
+		else
+			conn->sending = n;
+	} else if (conn->state == FURCA_CONN_ENDING && !peer->send_op) {
+		furca_conn_step(conn, FURCA_CONN_FLUSHED);
+	}
+	if (conn->state == FURCA_CONN_CLOSED)
+		peer_free(peer);
+	else
+		back_pressure(peer);
+}
+
+static void on_sent(void *owner, int result, struct furca_buf *buf)
+{
+	struct peer *peer = owner;
+
+	peer->send_op = FURCA_OP_NONE;
+	peer->conn.sending = 0;
+	/* The memory serves the next messages, unless it is much or they have begun elsewhere. */
+	if (peer->conn.out.len == 0 && peer->conn.out.cap == 0 && buf->cap <= (1U << 20)) {
+		size_t max = peer->conn.out.max;
+
+		furca_buf_clear(buf);
+		peer->conn.out = furca_buf_take(buf);
+		peer->conn.out.max = max;
+	}
+	if (result < 0)
+		furca_conn_step(&peer->conn, FURCA_CONN_GONE);
+	push(peer);
+}
+
+static void on_flush(void *owner)
+{
+	struct peer *peer = owner;
+
+	peer->flush_op = FURCA_OP_NONE;
+	push(peer);
+}
+
+/* To be called after anything was queued below an event: what one turn of the loop makes goes out in one send. */
+static void flush_soon(struct peer *peer)
+{
+	if (!peer->flush_op && (!peer->send_op || peer->conn.state != FURCA_CONN_OPEN))
+		(void)furca_loop_defer(peer->server->loop, on_flush, peer, &peer->flush_op);
+}
+
+static void on_received(void *owner, const uint8_t *data, ssize_t n)
+{
+	struct peer *peer = owner;
+
+	if (n <= 0) {
+		peer->recv_op = FURCA_OP_NONE;
+		furca_conn_step(&peer->conn, FURCA_CONN_GONE);
+	} else {
+		furca_conn_feed(&peer->conn, data, (size_t)n);
+	}
+	if (peer->conn.state == FURCA_CONN_OPEN)
+		flush_soon(peer);
+	else
+		push(peer);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- requests */
+
+static struct furca_view view_of(const struct furca_buf *buf)
+{
+	return (struct furca_view){buf->data, buf->data + buf->len};
+}
+
+static void pack_text(msgpack_packer *pk, const char *key, const char *text)
+{
+	msgpack_pack_str_with_body(pk, key, strlen(key));
+	msgpack_pack_str_with_body(pk, text, strlen(text));
+}
+
+static void answer_buf(struct peer *peer, uint64_t msgid, const struct furca_buf *buf)
+{
+	if (buf->failed)
+		(void)furca_conn_refuse(&peer->conn, msgid, "limit", "Memory is out");
+	else
+		(void)furca_conn_answer(&peer->conn, msgid, view_of(buf));
+}
+
+/* The refusal form of a request that the bridge itself serves. */
+static void answer_refusal(struct peer *peer, uint64_t msgid, const struct furca_err *e, struct furca_view args)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 6);
+	msgpack_pack_str_with_body(&pk, "ok", 2);
+	msgpack_pack_false(&pk);
+	pack_text(&pk, "error", e->text);
+	pack_text(&pk, "error_type", furca_err_type(e->code));
+	pack_text(&pk, "suggestion", furca_err_suggestion(e));
+	pack_text(&pk, "state", "unchanged");
+	msgpack_pack_str_with_body(&pk, "received", 8);
+	(void)furca_buf_append(&buf, args.at, furca_view_size(args));
+	answer_buf(peer, msgid, &buf);
+}
+
+static void serve_hello(struct peer *peer, uint64_t msgid, struct furca_view args)
+{
+	static const char *const known[] = {"client"};
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_err e = FURCA_ERR_INIT;
+	msgpack_packer pk;
+
+	if (furca_keys_check(args, "hello", known, FURCA_COUNT(known), &e) < 0) {
+		answer_refusal(peer, msgid, &e, args);
+		return;
+	}
+	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 7);
+	msgpack_pack_str_with_body(&pk, "ok", 2);
+	msgpack_pack_true(&pk);
+	pack_text(&pk, "name", "furca");
+	pack_text(&pk, "version", PACKAGE_VERSION);
+	msgpack_pack_str_with_body(&pk, "protocol", 8);
+	msgpack_pack_int(&pk, 1);
+	msgpack_pack_str_with_body(&pk, "pid", 3);
+	msgpack_pack_int(&pk, getpid());
+	msgpack_pack_str_with_body(&pk, "limits", 6);
+	furca_engine_limits(peer->server->engine, &buf);
+	msgpack_pack_str_with_body(&pk, "guarantees", 10);
+	furca_engine_guarantees(peer->server->engine, &buf);
+	answer_buf(peer, msgid, &buf);
+}
+
+static void serve_register(struct peer *peer, uint64_t msgid, struct furca_view args)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_err e = FURCA_ERR_INIT;
+	msgpack_packer pk;
+	int n = furca_caps_register(peer->server->caps, peer->id, args, &e);
+
+	if (n < 0) {
+		answer_refusal(peer, msgid, &e, args);
+		return;
+	}
+	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 2);
+	msgpack_pack_str_with_body(&pk, "ok", 2);
+	msgpack_pack_true(&pk);
+	msgpack_pack_str_with_body(&pk, "registered", 10);
+	msgpack_pack_int(&pk, n);
+	answer_buf(peer, msgid, &buf);
+}
+
+static void on_request(void *user, uint64_t msgid, enum furca_method method, struct furca_view args)
+{
+	struct peer *peer = user;
+
+	if (method == FURCA_METHOD_hello)
+		serve_hello(peer, msgid, args);
+	else if (method == FURCA_METHOD_register_capabilities)
+		serve_register(peer, msgid, args);
+	else
+		furca_engine_request(peer->server->engine, peer->id, msgid, method, args);
+}
+
+static void on_response(void *user, uint64_t msgid, const struct furca_value *error, const struct furca_value *result)
+{
+	struct peer *peer = user;
+
+	furca_caps_answer(peer->server->caps, peer->id, msgid, error, result);
+}
+
+static const struct furca_conn_events conn_events = {.request = on_request, .response = on_response};
+
+/* ------------------------------------------------------------------------------------------------- what the engine says */
+
+static void engine_answer(void *user, furca_client_id client, uint64_t msgid, struct furca_view result)
+{
+	struct peer *peer = peer_of(user, client);
+
+	if (peer) {
+		(void)furca_conn_answer(&peer->conn, msgid, result);
+		flush_soon(peer);
+	}
+}
+
+/*
+ * A client that does not read loses notifications once FURCA_MAX_QUEUED_OUT bytes wait for it; the answer has the output, and
+ * read_output the rest.
+ */
+static void engine_notify(void *user, furca_client_id client, const char *method, struct furca_view params)
+{
+	struct peer *peer = peer_of(user, client);
+
+	if (peer && furca_conn_notify(&peer->conn, method, params) == 0)
+		flush_soon(peer);
+}
+
+static void engine_capability(void *user, uint64_t id, furca_client_id client, uint64_t execute_msgid, bool read_only,
+			      struct furca_view name, struct furca_view args, struct furca_view kwargs)
+{
+	struct furca_server *server = user;
+
+	furca_caps_call(server->caps, id, client, execute_msgid, read_only, name, args, kwargs);
+}
+
+static void engine_dropped(void *user, uint64_t id)
+{
+	struct furca_server *server = user;
+
+	furca_caps_drop(server->caps, id);
+}
+
+static void engine_describe(void *user, struct furca_buf *out)
+{
+	struct furca_server *server = user;
+
+	furca_caps_describe(server->caps, out);
+}
+
+const struct furca_engine_events furca_server_events = {
+	.answer = engine_answer,
+	.notify = engine_notify,
+	.capability = engine_capability,
+	.capability_dropped = engine_dropped,
+	.describe = engine_describe,
+};
+
+static int caps_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params)
+{
+	struct furca_server *server = user;
+	struct peer *peer = peer_of(server, client);
+
+	if (!peer)
+		return -EPIPE;
+	int r = furca_conn_request(&peer->conn, msgid, "capability", params);
+	if (r == 0)
+		flush_soon(peer);
+	return r;
+}
+
+static void caps_done(void *user, uint64_t id, struct furca_view value, struct furca_view error)
+{
+	struct furca_server *server = user;
+
+	furca_engine_capability_done(server->engine, id, value, error);
+}
+
+static const struct furca_caps_events caps_events = {.send = caps_send, .done = caps_done};
+
+/* ------------------------------------------------------------------------------------------------------------- accepting */
+
+/* Whether the process at the other end runs as us or as root. */
+static bool peer_allowed(int fd)
+{
+	struct ucred cred = {.uid = (uid_t)-1};
+	socklen_t n = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+		return false;
+	if (cred.uid == geteuid() || cred.uid == 0)
+		return true;
+	furca_log(FURCA_LOG_WARN, "bridge", "refused reason=uid uid=%u pid=%d", cred.uid, (int)cred.pid);
+	return false;
+}
+
+static void on_accept(void *owner, struct furca_fd fd)
+{
+	FURCA_AUTO_FD struct furca_fd mine = fd;
+	struct furca_server *server = owner;
+
+	if (!peer_allowed(mine.n))
+		return;
+	if (server->peers.count >= FURCA_MAX_CLIENTS) {
+		furca_log(FURCA_LOG_WARN, "bridge", "refused reason=clients limit=%d", FURCA_MAX_CLIENTS);
+		return;
+	}
+	struct peer *peer = calloc(1, sizeof(*peer));
+	if (!peer)
+		return;
+	peer->server = server;
+	peer->id = ++server->last_id;
+	furca_conn_init(&peer->conn, &conn_events, peer);
+	if (furca_idmap_add(&server->peers, peer->id, peer) < 0) {
+		free(peer);
+		return;
+	}
+	peer->fd = furca_fd_take(&mine);
+	furca_loop_drop(server->loop, &server->linger_op);
+	if (furca_loop_recv(server->loop, peer->fd.n, on_received, peer, &peer->recv_op) < 0)
+		peer_free(peer);
+}
+
+static void on_linger(void *owner)
+{
+	struct furca_server *server = owner;
+
+	server->linger_op = FURCA_OP_NONE;
+	server->idle(server->idle_user);
+}
+
+/* Starts the wait for the next client, where there is none and somebody wants to know. */
+static void linger(struct furca_server *server)
+{
+	if (!server->idle || server->stopped || server->peers.count > 0)
+		return;
+	furca_loop_drop(server->loop, &server->linger_op);
+	(void)furca_loop_timer(server->loop, furca_deadline_us(server->idle_us), on_linger, server, &server->linger_op);
+}
+
+int furca_server_linger(struct furca_server *server, int64_t idle_us, void (*fn)(void *user), void *user)
+{
+	server->idle_us = idle_us;
+	server->idle = fn;
+	server->idle_user = user;
+	linger(server);
+	return 0;
+}
+
+int furca_server_new(struct furca_loop *loop, struct furca_server **ret, struct furca_err *err)
+{
+	struct furca_server *server = calloc(1, sizeof(*server));
+
+	if (server)
+		server->caps = furca_caps_new(&caps_events, server);
+	if (!server || !server->caps) {
+		free(server);
+		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the server");
+	}
+	server->loop = loop;
+	*ret = server;
+	return 0;
+}
+
+int furca_server_start(struct furca_server *server, struct furca_engine *engine, const struct furca_listener *listener,
+		       struct furca_err *err)
+{
+	server->engine = engine;
+	int r = furca_loop_accept(server->loop, listener->socket.n, on_accept, server, &server->accept_op);
+	return r < 0 ? furca_fail(err, FURCA_E_SYSTEM, -r, "cannot accept connections") : 0;
+}
+
+void furca_server_stop(struct furca_server *server)
+{
+	size_t at = 0;
+	uint64_t id;
+	struct peer *peer;
+
+	server->stopped = true;
+	furca_loop_drop(server->loop, &server->accept_op);
+	furca_loop_drop(server->loop, &server->linger_op);
+	while ((peer = furca_idmap_next(&server->peers, &at, &id))) {
+		peer_free(peer);
+		at = 0; /* the table has changed */
+	}
+}
+
+void furca_server_free(struct furca_server *server)
+{
+	if (!server)
+		return;
+	furca_caps_free(server->caps);
+	furca_idmap_done(&server->peers);
+	free(server);
+}

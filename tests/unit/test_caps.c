@@ -1,0 +1,337 @@
+#include <check.h>
+#include <msgpack.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge/caps.h"
+#include "bridge/idmap.h"
+#include "bridge/wire/limits.h"
+
+static struct {
+	unsigned sent, done, failed;
+	uint64_t client, id, execute_msgid;
+	bool has_execute_msgid;
+	uint32_t msgid;
+	int send_result;
+	char type[32], suggestion[512];
+} seen;
+
+static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params)
+{
+	if (seen.send_result < 0)
+		return seen.send_result;
+	seen.sent++;
+	seen.client = client;
+	seen.msgid = msgid;
+	ck_assert_int_eq(furca_value_check(params, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS), 0);
+	seen.has_execute_msgid = furca_map_uint(params, "execute_msgid", &seen.execute_msgid);
+	return 0;
+}
+
+static void copy(char *to, size_t size, struct furca_view from)
+{
+	size_t n = furca_view_size(from) < size - 1 ? furca_view_size(from) : size - 1;
+
+	memcpy(to, from.at, n);
+	to[n] = '\0';
+}
+
+static void on_done(void *user, uint64_t id, struct furca_view value, struct furca_view error)
+{
+	struct furca_view text;
+
+	seen.id = id;
+	if (furca_view_size(error) == 0) {
+		seen.done++;
+		return;
+	}
+	seen.failed++;
+	ck_assert_int_eq(furca_value_check(error, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS), 0);
+	ck_assert(furca_map_text(error, "type", &text));
+	copy(seen.type, sizeof(seen.type), text);
+	if (furca_map_text(error, "suggestion", &text))
+		copy(seen.suggestion, sizeof(seen.suggestion), text);
+}
+
+static const struct furca_caps_events events = {on_send, on_done};
+static struct furca_caps *caps;
+
+static void setup(void)
+{
+	memset(&seen, 0, sizeof(seen));
+	caps = furca_caps_new(&events, NULL);
+	ck_assert_ptr_nonnull(caps);
+}
+
+static void teardown(void)
+{
+	furca_caps_free(caps);
+}
+
+static void text(msgpack_packer *pk, const char *t)
+{
+	msgpack_pack_str_with_body(pk, t, strlen(t));
+}
+
+/* Registers one name; `effect` may be NULL, `extra` adds an unknown key. */
+static int offer(uint64_t client, const char *name, const char *effect, const char *extra, struct furca_err *err)
+{
+	struct furca_buf buf = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 1);
+	text(&pk, "capabilities");
+	msgpack_pack_array(&pk, 1);
+	msgpack_pack_map(&pk, 1 + (effect != NULL) + (extra != NULL));
+	text(&pk, "name");
+	text(&pk, name);
+	if (effect) {
+		text(&pk, "effect");
+		text(&pk, effect);
+	}
+	if (extra) {
+		text(&pk, extra);
+		msgpack_pack_nil(&pk);
+	}
+	int r = furca_caps_register(caps, client, (struct furca_view){buf.data, buf.data + buf.len}, err);
+	furca_buf_done(&buf);
+	return r;
+}
+
+static struct furca_view view(const char *bytes, size_t n)
+{
+	return (struct furca_view){(const uint8_t *)bytes, (const uint8_t *)bytes + n};
+}
+
+static void call(uint64_t id, uint64_t client, const char *name, bool read_only)
+{
+	furca_caps_call(caps, id, client, 77, read_only, view(name, strlen(name)), view("\x90", 1), view("\x80", 1));
+}
+
+static const struct furca_value nil = {.kind = FURCA_NIL};
+
+static void answer(uint64_t client, uint64_t msgid)
+{
+	static const uint8_t five = 5;
+	struct furca_value v = {.kind = FURCA_UINT, .u = 5, .raw = {&five, &five + 1}};
+
+	furca_caps_answer(caps, client, msgid, &nil, &v);
+}
+
+START_TEST(a_call_goes_to_who_offers_it_and_back)
+{
+	ck_assert_int_eq(offer(1, "contacts.lookup", "read", NULL, NULL), 1);
+	call(100, 1, "contacts.lookup", true);
+	ck_assert_uint_eq(seen.sent, 1);
+	ck_assert_uint_eq(seen.client, 1);
+	ck_assert(seen.has_execute_msgid && seen.execute_msgid == 77);
+	answer(2, seen.msgid); /* another client cannot answer */
+	answer(1, seen.msgid + 1);
+	ck_assert_uint_eq(seen.done, 0);
+	answer(1, seen.msgid);
+	answer(1, seen.msgid); /* nor twice */
+	ck_assert_uint_eq(seen.done, 1);
+	ck_assert_uint_eq(seen.id, 100);
+	call(101, 9, "contacts.lookup", false); /* code of another client's execute */
+	ck_assert_uint_eq(seen.client, 1);
+	ck_assert(!seen.has_execute_msgid);
+}
+END_TEST
+
+START_TEST(the_last_registration_wins_and_goes_with_its_client)
+{
+	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
+	ck_assert_int_eq(offer(2, "a", "write", NULL, NULL), 1);
+	ck_assert_int_eq(offer(2, "b.c", "read", NULL, NULL), 1);
+	call(1, 1, "a", false);
+	ck_assert_uint_eq(seen.client, 2);
+	furca_caps_client_gone(caps, 1); /* owns nothing */
+	ck_assert_uint_eq(seen.failed, 0);
+	call(2, 2, "b.c", false);
+	furca_caps_client_gone(caps, 2);
+	ck_assert_uint_eq(seen.failed, 2); /* both open calls, at once */
+	ck_assert_str_eq(seen.type, "ConnectionError");
+	ck_assert(seen.suggestion[0]);
+	call(3, 1, "a", false);
+	ck_assert_str_eq(seen.type, "AttributeError");
+}
+END_TEST
+
+START_TEST(a_write_is_refused_in_a_read_only_call)
+{
+	ck_assert_int_eq(offer(1, "counter", "write", NULL, NULL), 1);
+	ck_assert_int_eq(offer(1, "untold", NULL, NULL, NULL), 1);
+	call(1, 1, "counter", true);
+	call(2, 1, "untold", true);
+	ck_assert_uint_eq(seen.sent, 0);
+	ck_assert_uint_eq(seen.failed, 2);
+	ck_assert_str_eq(seen.type, "PermissionError");
+	call(3, 1, "counter", false);
+	ck_assert_uint_eq(seen.sent, 1);
+}
+END_TEST
+
+START_TEST(an_unknown_name_is_told_the_nearest)
+{
+	ck_assert_int_eq(offer(1, "contacts.lookup", "read", NULL, NULL), 1);
+	ck_assert_int_eq(offer(1, "mail.send", "write", NULL, NULL), 1);
+	call(1, 1, "contacts.lokup", false);
+	ck_assert_str_eq(seen.type, "AttributeError");
+	ck_assert_ptr_nonnull(strstr(seen.suggestion, "'contacts.lookup'"));
+	call(2, 1, "\xff\xfe", false);
+	ck_assert_uint_eq(seen.failed, 2);
+}
+END_TEST
+
+START_TEST(what_cannot_be_sent_fails_at_once)
+{
+	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
+	seen.send_result = -ENOBUFS;
+	call(1, 1, "a", false);
+	ck_assert_str_eq(seen.type, "BlockingIOError");
+	seen.send_result = 0;
+	call(1, 1, "a", false); /* the number is free again */
+	ck_assert_uint_eq(seen.sent, 1);
+}
+END_TEST
+
+START_TEST(a_dropped_call_hears_no_late_answer)
+{
+	struct furca_caps_stats stats;
+
+	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
+	call(1, 1, "a", false);
+	furca_caps_drop(caps, 1);
+	furca_caps_drop(caps, 1);
+	answer(1, seen.msgid);
+	ck_assert_uint_eq(seen.done + seen.failed, 0);
+	furca_caps_stats(caps, &stats);
+	ck_assert_uint_eq(stats.open, 0);
+	ck_assert_uint_eq(stats.stale_answers, 1);
+}
+END_TEST
+
+static const char *const bad_names[] = {"", ".", "a.", ".a", "a..b", "a b", "a\n", "a\xff"};
+
+START_TEST(a_bad_name_registers_nothing)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	ck_assert_int_lt(offer(1, bad_names[_i], "read", NULL, &err), 0);
+	ck_assert_int_eq(err.code, FURCA_E_VALIDATION);
+}
+END_TEST
+
+START_TEST(an_unknown_key_is_named_with_the_nearest)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	ck_assert_int_lt(offer(1, "a", NULL, "efect", &err), 0);
+	ck_assert_ptr_nonnull(strstr(err.text, "'efect'"));
+	ck_assert_ptr_nonnull(strstr(err.suggestion, "'effect'"));
+	err = FURCA_ERR_INIT;
+	ck_assert_int_lt(offer(1, "a", "maybe", NULL, &err), 0);
+	ck_assert_ptr_nonnull(strstr(err.text, "'read' or 'write'"));
+}
+END_TEST
+
+START_TEST(thousands_are_open_at_once_and_answered_in_any_order)
+{
+	enum { N = 20000 };
+	uint32_t *msgids = calloc(N, sizeof(*msgids));
+	unsigned seed = 7;
+
+	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
+	for (unsigned i = 0; i < N; i++) {
+		call(i + 1, 1, "a", false);
+		msgids[i] = seen.msgid;
+	}
+	for (unsigned i = N - 1; i > 0; i--) {
+		unsigned j = (unsigned)rand_r(&seed) % (i + 1);
+		uint32_t t = msgids[i];
+
+		msgids[i] = msgids[j];
+		msgids[j] = t;
+	}
+	for (unsigned i = 0; i < N; i++)
+		answer(1, msgids[i]);
+	ck_assert_uint_eq(seen.done, N);
+	free(msgids);
+}
+END_TEST
+
+START_TEST(describe_lists_all_by_name)
+{
+	struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_value list;
+
+	ck_assert_int_eq(offer(1, "b", "read", NULL, NULL), 1);
+	ck_assert_int_eq(offer(1, "a", NULL, NULL, NULL), 1);
+	furca_caps_describe(caps, &buf);
+	struct furca_view v = {buf.data, buf.data + buf.len}, inside, name;
+	ck_assert_int_eq(furca_value_check(v, 8, 1000), 0);
+	ck_assert_int_eq(furca_value_of(v, &list), 0);
+	ck_assert_uint_eq(list.count, 2);
+	inside = furca_value_inside(&list);
+	ck_assert_int_eq(furca_value_next(&inside, &list), 0);
+	ck_assert(furca_map_text(list.raw, "name", &name) && furca_view_is(name, "a"));
+	ck_assert(furca_map_text(list.raw, "effect", &name) && furca_view_is(name, "write"));
+	furca_buf_done(&buf);
+}
+END_TEST
+
+/* Seeded: the map against a plain array. */
+START_TEST(idmap_keeps_what_an_array_keeps)
+{
+	enum { KEYS = 300 };
+	static int there[KEYS];
+	struct furca_idmap map = FURCA_IDMAP_INIT;
+	unsigned seed = 11, count = 0;
+
+	for (unsigned round = 0; round < 50000; round++) {
+		unsigned k = (unsigned)rand_r(&seed) % KEYS;
+		uint64_t key = (uint64_t)k << (k % 3 * 20);
+
+		if (rand_r(&seed) % 2) {
+			ck_assert_int_eq(furca_idmap_add(&map, key, &there[k]), there[k] ? -EEXIST : 0);
+			count += !there[k];
+			there[k] = 1;
+		} else {
+			ck_assert_ptr_eq(furca_idmap_remove(&map, key), there[k] ? &there[k] : NULL);
+			count -= there[k] != 0;
+			there[k] = 0;
+		}
+		ck_assert_uint_eq(map.count, count);
+		k = (unsigned)rand_r(&seed) % KEYS;
+		ck_assert_ptr_eq(furca_idmap_get(&map, (uint64_t)k << (k % 3 * 20)), there[k] ? &there[k] : NULL);
+	}
+	furca_idmap_done(&map);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("caps");
+	TCase *tc = tcase_create("caps");
+
+	tcase_add_checked_fixture(tc, setup, teardown);
+	tcase_add_test(tc, a_call_goes_to_who_offers_it_and_back);
+	tcase_add_test(tc, the_last_registration_wins_and_goes_with_its_client);
+	tcase_add_test(tc, a_write_is_refused_in_a_read_only_call);
+	tcase_add_test(tc, an_unknown_name_is_told_the_nearest);
+	tcase_add_test(tc, what_cannot_be_sent_fails_at_once);
+	tcase_add_test(tc, a_dropped_call_hears_no_late_answer);
+	tcase_add_loop_test(tc, a_bad_name_registers_nothing, 0, sizeof(bad_names) / sizeof(bad_names[0]));
+	tcase_add_test(tc, an_unknown_key_is_named_with_the_nearest);
+	tcase_add_test(tc, thousands_are_open_at_once_and_answered_in_any_order);
+	tcase_add_test(tc, describe_lists_all_by_name);
+	tcase_add_test(tc, idmap_keeps_what_an_array_keeps);
+	suite_add_tcase(suite, tc);
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? 1 : 0;
+}
