@@ -1,0 +1,101 @@
+"""The environment tool: a child of the engine that normalises specifications, builds environments and checks them.
+
+It reads one request, a line of JSON {"op": name, …}, from descriptor 3 and answers on it with lines of JSON: {"progress": text}
+as often as it likes, then one {"result": …} or {"error": text, "suggestion": text, "type": word, "lines": text}. With --stdio it uses
+0 and 1. When the channel closes it ends all that it started, clears its scratch away and ends itself.
+"""
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+CHANNEL = 3
+
+
+class Channel:
+    """The engine's end of the conversation."""
+
+    def __init__(self, read, write):
+        self.read, self.write = read, write
+        self._last = 0.0
+
+    def request(self):
+        data = b""
+        while not data.endswith(b"\n"):
+            chunk = os.read(self.read, 1 << 16)
+            if not chunk:
+                break
+            data += chunk
+        return json.loads(data)
+
+    def send(self, message):
+        data = json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(self.write, data):]
+
+    def progress(self, text, always=True):
+        """Says how far it is; lines that need not be seen each are thinned to twenty a second."""
+        now = time.monotonic()
+        if always or now - self._last > 0.05:
+            self._last = now
+            self.send({"progress": text[:400]})
+
+
+def normalise(request, channel):
+    import envspec
+    try:
+        return {"result": envspec.normalise(request["spec"], request.get("cache"))}
+    except envspec.SpecError as error:
+        return {"error": str(error), "suggestion": error.suggestion, "type": "validation"}
+
+
+def build(request, channel):
+    import envbuild
+    try:
+        return {"result": envbuild.Build(request, channel).run()}
+    except envbuild.BuildError as error:
+        return {"error": str(error), "suggestion": error.suggestion, "type": "environment", "lines": error.lines}
+
+
+def verify(request, channel):
+    import envcheck
+    damage = envcheck.damage(request["dir"], request["digest"])
+    return {"result": {"sound": damage is None, "damage": damage}}
+
+
+def discard(request, channel):
+    import envcheck
+    return {"result": {"removed": envcheck.discard(request["root"])}}
+
+
+OPS = {"normalise": normalise, "build": build, "verify": verify, "discard": discard}
+
+
+def main():
+    channel = Channel(0, 1) if "--stdio" in sys.argv[1:] else Channel(CHANNEL, CHANNEL)
+    os.set_inheritable(channel.read, False)
+    os.umask(0o077)
+    try:
+        request = channel.request()
+        answer = OPS[request["op"]](request, channel)
+    except BrokenPipeError:
+        return 1
+    except OSError as error:
+        answer = {"error": "the environment tool failed: %s" % error, "type": "environment",
+                  "suggestion": "See the system error in the message; check the disk and the state directory."}
+    except Exception as error:  # The engine is owed an answer, and its reader the cause.
+        import traceback
+        traceback.print_exc()
+        answer = {"error": "the environment tool failed: %s: %s" % (type(error).__name__, error), "type": "internal",
+                  "suggestion": "This is a bug of furca; please report it with the message."}
+    try:
+        channel.send(answer)
+    except OSError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
