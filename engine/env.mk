@@ -1,0 +1,19 @@
+# engine/, the part for environments, stored functions and their store
+noinst_LTLIBRARIES += libfurca-env.la
+libfurca_env_la_CPPFLAGS = $(AM_CPPFLAGS) $(SQLITE_CFLAGS) $(JANSSON_CFLAGS) -DFURCA_PYTHON=\"$(PYTHON)\"
+libfurca_env_la_LIBADD = $(SQLITE_LIBS) $(JANSSON_LIBS)
+libfurca_env_la_SOURCES = \
+	engine/env.h engine/function.h \
+	engine/store.c engine/store.h \
+	engine/tool.h
+
+if HAVE_CHECK
+env_tests = tests/unit/test_store
+check_PROGRAMS += $(env_tests)
+TESTS += $(env_tests)
+env_test_libs = libfurca-env.la libfurca-engine.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_store_SOURCES = tests/unit/test_store.c
+tests_unit_test_store_CPPFLAGS = $(CHECK_CPPFLAGS) $(SQLITE_CFLAGS)
+tests_unit_test_store_LDADD = $(env_test_libs)
+endif
