@@ -16,6 +16,8 @@
 #include "bridge/wire/frame.h"
 #include "bridge/wire/init.h"
 #include "bridge/wire/limits.h"
+#include "snapshot/cell.h"
+#include "snapshot/changes.h"
 #include "snapshot/init_loop.h"
 #include "snapshot/spawn.h"
 
@@ -23,11 +25,22 @@
 
 #define NAME "furca-init"
 #define MAX_STRINGS 8192 /* of argv or env in one SPAWN */
+#define MAX_MAKING 16	 /* cells being made at once */
+
+/* A cell that has been started and has not yet reported. */
+struct making {
+	uint64_t call;
+	struct furca_cell cell;
+};
 
 struct init {
 	int control, signals;
-	bool ended; /* the engine is gone */
+	bool ended;			     /* the engine is gone */
+	const struct furca_overlay *overlay; /* of this cell, or NULL */
+	const char *const *places;	     /* see overlay.h */
 	struct furca_buf in, out;
+	struct making making[MAX_MAKING];
+	size_t n_making;
 };
 
 /* Finds the place of our argument vector and writes our name there, so that ps shows what this process is. */
@@ -181,6 +194,96 @@ static void on_spawn(struct init *init, const struct furca_frame_view *frame, co
 	(void)send_frame(init, offset, &proc.pidfd.n, 1);
 }
 
+static void on_cell(struct init *init, const struct furca_frame_view *frame)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_cell_args args = {.places = init->places};
+	struct making *making = &init->making[init->n_making];
+	uint64_t namespaces = 0, keep_pid = 0;
+
+	(void)furca_map_uint(frame->body, "namespaces", &namespaces);
+	(void)furca_map_uint(frame->body, "keep_pid", &keep_pid);
+	(void)furca_map_uint(frame->body, "upper_bytes", &args.upper_bytes);
+	(void)furca_map_bool(frame->body, "network", &args.network);
+	args.namespaces = (unsigned)namespaces;
+	args.keep_pid = (pid_t)keep_pid;
+	if (init->n_making == MAX_MAKING)
+		(void)furca_fail(&err, FURCA_E_BUSY, 0, "%d cells are being made already", MAX_MAKING);
+	else
+		(void)furca_cell_start(&args, &making->cell, &err);
+	if (err.code) {
+		send_error(init, FURCA_INIT_CELL_READY, frame->call, &err);
+		return;
+	}
+	making->call = frame->call;
+	init->n_making++;
+}
+
+/* A cell has reported: passes it to the engine. */
+static void on_cell_report(struct init *init, size_t at)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_cell_facts facts;
+	msgpack_packer packer;
+	FURCA_AUTO(furca_cell_done) struct furca_cell cell = init->making[at].cell;
+	uint64_t call = init->making[at].call;
+
+	init->making[at] = init->making[--init->n_making];
+	if (furca_cell_report(&cell, &facts, &err) < 0) {
+		send_error(init, FURCA_INIT_CELL_READY, call, &err);
+		return;
+	}
+	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_CELL_READY, call, 2);
+	pack_text(&packer, "held");
+	(void)msgpack_pack_uint32(&packer, facts.held);
+	pack_text(&packer, "isolation");
+	(void)msgpack_pack_map(&packer, FURCA_BARRIERS);
+	for (int bit = 0; bit < FURCA_BARRIERS; bit++) {
+		pack_text(&packer, furca_barrier_word(bit));
+		pack_text(&packer, furca_mechanism_word(facts.mechanism[bit]));
+	}
+	(void)send_frame(init, offset, (int[]){cell.proc.pidfd.n, cell.control.n}, 2);
+}
+
+/* The paths of one kind of change, collected as packed strings. */
+struct paths {
+	struct furca_buf buf[3]; /* by enum furca_change */
+	uint32_t n[3];
+};
+
+static void on_change(void *data, enum furca_change change, const char *path)
+{
+	struct paths *paths = data;
+	msgpack_packer packer;
+
+	msgpack_packer_init(&packer, &paths->buf[change], furca_buf_msgpack_write);
+	pack_text(&packer, path);
+	paths->n[change]++;
+}
+
+static void on_changes(struct init *init, const struct furca_frame_view *frame)
+{
+	static const char *const key[] = {
+		[FURCA_CHANGE_ADDED] = "added", [FURCA_CHANGE_MODIFIED] = "modified", [FURCA_CHANGE_DELETED] = "deleted"};
+	struct paths paths = {0};
+	uint64_t max = 1000, count = 0;
+	msgpack_packer packer;
+
+	(void)furca_map_uint(frame->body, "max", &max);
+	if (init->overlay)
+		count = furca_changes_list(init->overlay, max, on_change, &paths);
+	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_CHANGED, frame->call, 4);
+	for (size_t i = 0; i < FURCA_COUNT(key); i++) {
+		pack_text(&packer, key[i]);
+		(void)msgpack_pack_array(&packer, paths.n[i]);
+		(void)furca_buf_append(&init->out, paths.buf[i].data, paths.buf[i].len);
+		furca_buf_done(&paths.buf[i]);
+	}
+	pack_text(&packer, "count");
+	(void)msgpack_pack_uint64(&packer, count);
+	(void)send_frame(init, offset, NULL, 0);
+}
+
 static void on_control(struct init *init)
 {
 	struct furca_err err = FURCA_ERR_INIT;
@@ -196,6 +299,12 @@ static void on_control(struct init *init)
 	switch (frame.number) {
 	case FURCA_INIT_SPAWN:
 		on_spawn(init, &frame, fds);
+		break;
+	case FURCA_INIT_CELL:
+		on_cell(init, &frame);
+		break;
+	case FURCA_INIT_CHANGES:
+		on_changes(init, &frame);
 		break;
 	default:
 		init->ended = true;
@@ -246,27 +355,39 @@ static void end_everything(struct init *init)
 	}
 }
 
-void furca_init_loop(int control, bool surface)
+/* Waits for news: a frame, an end, a cell's report. */
+static void serve(struct init *init)
+{
+	struct pollfd p[2 + MAX_MAKING] = {{.fd = init->control, .events = POLLIN}, {.fd = init->signals, .events = POLLIN}};
+	struct signalfd_siginfo info;
+
+	for (size_t i = 0; i < init->n_making; i++)
+		p[2 + i] = (struct pollfd){.fd = init->making[i].cell.report.n, .events = POLLIN};
+	if (poll(p, 2 + init->n_making, -1) < 0) {
+		init->ended = errno != EINTR;
+		return;
+	}
+	while (p[1].revents && read(init->signals, &info, sizeof(info)) > 0)
+		; /* any signal wakes us; only the children matter */
+	for (size_t i = init->n_making; i > 0; i--) /* from the end: the last takes the place of one that is done */
+		if (p[1 + i].revents)
+			on_cell_report(init, i - 1);
+	(void)reap(init, true);
+	if (p[0].revents)
+		on_control(init);
+}
+
+void furca_init_loop(int control, const struct furca_overlay *overlay, const char *const *places)
 {
 	sigset_t all;
-	struct init init = {.control = control};
+	struct init init = {.control = control, .overlay = overlay, .places = places};
 
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
 	init.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
-	struct pollfd p[2] = {{.fd = control, .events = POLLIN}, {.fd = init.signals, .events = POLLIN}};
-	while (!init.ended && init.signals >= 0) {
-		struct signalfd_siginfo info;
-
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
-			break;
-		while (p[1].revents && read(init.signals, &info, sizeof(info)) > 0)
-			; /* any signal wakes us; only the children matter */
-		(void)reap(&init, true);
-		if (p[0].revents)
-			on_control(&init);
-	}
-	if (surface)
+	while (!init.ended && init.signals >= 0)
+		serve(&init);
+	if (getpid() != 1)
 		end_everything(&init);
 	_exit(0); /* pid 1 of a namespace takes everything in it along */
 }
@@ -282,12 +403,19 @@ static int own_only(int control)
 
 __attribute__((noreturn)) static void surface_main(int control)
 {
+	static char cwd[4096];
+	const char *places[] = {cwd, getenv("HOME"), "/tmp", "/var/tmp", "/dev/shm", NULL};
+
 	(void)setsid(); /* a terminal's signals are not for us, nor for what we start */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || own_only(control) < 0)
 		_exit(1);
 	take_name();
-	(void)!chdir("/");
-	furca_init_loop(control, true);
+	if (!getcwd(cwd, sizeof(cwd)) || chdir("/") < 0)
+		cwd[0] = '\0';
+	for (size_t i = 0; i < FURCA_COUNT(places) - 1; i++)
+		if (!places[i] || places[i][0] != '/')
+			places[i] = "/tmp";
+	furca_init_loop(control, NULL, places);
 }
 
 int furca_init_start(struct furca_proc *ret_proc, struct furca_fd *ret_control, struct furca_err *err)

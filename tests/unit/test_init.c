@@ -12,21 +12,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "bridge/wire/frame.h"
-#include "bridge/wire/limits.h"
-#include "snapshot/init.h"
+#include "tests/unit/init_client.h"
 
 #include "base/banned.h"
-
-static struct furca_proc init;
-static struct furca_fd control;
-static struct furca_buf in;
-
-static void pack_text(msgpack_packer *packer, const char *text)
-{
-	(void)msgpack_pack_str(packer, strlen(text));
-	(void)msgpack_pack_str_body(packer, text, strlen(text));
-}
 
 static void pack_texts(msgpack_packer *packer, const char *const *texts)
 {
@@ -37,24 +25,6 @@ static void pack_texts(msgpack_packer *packer, const char *const *texts)
 	(void)msgpack_pack_array(packer, n);
 	for (size_t i = 0; i < n; i++)
 		pack_text(packer, texts[i]);
-}
-
-static void start(void)
-{
-	struct furca_err err = FURCA_ERR_INIT;
-
-	ck_assert_msg(furca_init_start(&init, &control, &err) == 0, "%s", err.text);
-}
-
-static void stop(void)
-{
-	int status = -1;
-
-	furca_fd_done(&control);
-	ck_assert_int_eq(furca_proc_wait(&init, 1, &status), 1);
-	ck_assert_int_eq(status, 0);
-	furca_proc_done(&init);
-	furca_buf_done(&in);
 }
 
 static void spawn(uint64_t call, const char *cwd, const char *const *argv, int host, int capability, int out)
@@ -71,35 +41,19 @@ static void spawn(uint64_t call, const char *cwd, const char *const *argv, int h
 	pack_text(&packer, "cwd");
 	pack_text(&packer, cwd);
 	ck_assert_int_eq(furca_frame_end(&buf, offset, 3), 0);
-	ck_assert_int_eq(furca_frame_send(control.n, buf.data, buf.len, (int[]){host, capability, out}, 3), 0);
+	ck_assert_int_eq(furca_frame_send(init_control.n, buf.data, buf.len, (int[]){host, capability, out}, 3), 0);
 	furca_buf_done(&buf);
 }
 
 static struct furca_frame_view next(struct furca_fd *ret)
 {
-	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_frame_view frame;
-	struct furca_fd fds[FURCA_FDS_MAX];
-	size_t n_fds;
-	struct pollfd p = {.fd = control.n, .events = POLLIN};
+	struct furca_fd fds[2];
+	struct furca_frame_view frame = init_next(init_control.n, fds);
 
-	ck_assert_int_eq(poll(&p, 1, 5000), 1);
-	ck_assert_int_eq(furca_fd_nonblock(control.n, 0), 0);
-	ck_assert_msg(furca_frame_recv(control.n, &in, FURCA_MAX_MESSAGE, &frame, fds, &n_fds, &err) == 1, "%s", err.text);
-	ck_assert_uint_le(n_fds, 1);
-	if (n_fds && ret)
-		*ret = fds[0];
-	else
-		furca_fds_done(fds, n_fds);
+	if (ret)
+		*ret = furca_fd_take(&fds[0]);
+	furca_fds_done(fds, 2);
 	return frame;
-}
-
-static uint64_t number_of(struct furca_frame_view frame, const char *key)
-{
-	uint64_t n = 0;
-
-	ck_assert_msg(furca_map_uint(frame.body, key, &n), "no %s", key);
-	return n;
 }
 
 START_TEST(spawned_program_gets_what_it_was_promised)
@@ -112,7 +66,7 @@ START_TEST(spawned_program_gets_what_it_was_promised)
 		"grep -E '^Sig(Blk|Ign)' /proc/self/status >&2; echo hello >&3; read x <&4; exit $x",
 		NULL};
 
-	start();
+	init_start();
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, host), 0);
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, capability), 0);
 	ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
@@ -149,7 +103,7 @@ START_TEST(spawned_program_gets_what_it_was_promised)
 	const char *ignored = strstr(text, "SigIgn:\t");
 	ck_assert_msg(ignored && (strtoull(ignored + 8, NULL, 16) & ~0x180000000ULL) == 0, "%s", text);
 	furca_fd_done(&pidfd);
-	stop();
+	init_stop();
 }
 END_TEST
 
@@ -158,7 +112,7 @@ START_TEST(failure_to_spawn_says_why)
 	static const char *const missing[] = {"/nonexistent/program", NULL}, *const cat[] = {"cat", NULL};
 	struct furca_view error;
 
-	start();
+	init_start();
 	spawn(1, "/", missing, 1, 1, 1);
 	struct furca_frame_view frame = next(NULL);
 	ck_assert_int_eq(frame.number, FURCA_INIT_SPAWNED);
@@ -172,7 +126,7 @@ START_TEST(failure_to_spawn_says_why)
 	text = furca_view_dup(error);
 	ck_assert_msg(strstr(text, "working directory"), "%s", text);
 	free(text);
-	stop();
+	init_stop();
 }
 END_TEST
 
@@ -182,13 +136,13 @@ START_TEST(orphans_are_reaped_and_told)
 	static const char *const argv[] = {"sh", "-c", "(sleep 0.1; exit 3) & exit 0", NULL};
 	int statuses = 0;
 
-	start();
+	init_start();
 	spawn(1, "/", argv, 1, 1, 1);
 	ck_assert_int_eq(next(NULL).number, FURCA_INIT_SPAWNED);
 	for (int i = 0; i < 2; i++)
 		statuses += (int)number_of(next(NULL), "status");
 	ck_assert_int_eq(statuses, 3 << 8);
-	stop();
+	init_stop();
 }
 END_TEST
 
@@ -201,7 +155,7 @@ START_TEST(everything_ends_with_the_control_channel)
 	int out[2];
 	char go[3], rest;
 
-	start();
+	init_start();
 	ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
 	spawn(1, "/", argv, 1, 1, out[1]);
 	(void)close(out[1]);
@@ -209,7 +163,7 @@ START_TEST(everything_ends_with_the_control_channel)
 	ck_assert_int_eq(furca_fd_read_full(out[0], go, 3), 3);
 	(void)usleep(50000);
 	int64_t before = furca_now_us();
-	stop();
+	init_stop();
 	ck_assert_int_eq(furca_fd_read_full(out[0], &rest, 1), 0); /* nobody is left to write */
 	ck_assert_int_lt(furca_now_us() - before, 1000000);
 }
@@ -219,7 +173,7 @@ START_TEST(signals_of_users_do_not_end_it)
 {
 	char path[64], text[64] = "";
 
-	start();
+	init_start();
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(furca_proc_signal(&init, (int[]){SIGTERM, SIGINT, SIGHUP}[i]), 0);
 	(void)usleep(20000);
@@ -228,7 +182,7 @@ START_TEST(signals_of_users_do_not_end_it)
 	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
 	ck_assert_int_gt(furca_fd_read_full(fd.n, text, sizeof(text) - 1), 0);
 	ck_assert_str_eq(text, "furca-init");
-	stop();
+	init_stop();
 }
 END_TEST
 
@@ -236,10 +190,10 @@ START_TEST(nonsense_ends_it)
 {
 	int status;
 
-	start();
-	ck_assert_int_eq(furca_fd_write_all(control.n, "nonsense nonsense", 17), 0);
+	init_start();
+	ck_assert_int_eq(furca_fd_write_all(init_control.n, "nonsense nonsense", 17), 0);
 	ck_assert_int_eq(furca_proc_wait(&init, 1, &status), 1);
-	furca_fd_done(&control);
+	furca_fd_done(&init_control);
 	furca_proc_done(&init);
 }
 END_TEST

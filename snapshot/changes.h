@@ -1,0 +1,19 @@
+/* What was written below the overlays of a cell: the upper layers compared with those below. For a cell's init. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "snapshot/overlay.h"
+
+enum furca_change { FURCA_CHANGE_ADDED, FURCA_CHANGE_MODIFIED, FURCA_CHANGE_DELETED };
+
+/* `path` is absolute as seen in the cell, borrowed. */
+typedef void furca_change_fn(void *data, enum furca_change change, const char *path);
+
+/*
+ * Calls `fn` for the first `max` changes and returns how many there are in all. A file that was only opened for writing is
+ * no change; a directory counts where it is new, gone, or has another owner or mode. Renames are one deletion and one
+ * addition. What a deleted directory held is counted by the directory alone. Blocks on the file systems.
+ */
+uint64_t furca_changes_list(const struct furca_overlay *overlay, uint64_t max, furca_change_fn *fn, void *data);
