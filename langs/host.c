@@ -188,7 +188,7 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 		send_failed(host, frame->call, &err);
 		return;
 	}
-	r = furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), true);
+	r = furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), !host->lang->closed_stays);
 	if (r < 0) {
 		(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot put the call's output pipes in place");
 		send_failed(host, frame->call, &err);
@@ -269,6 +269,17 @@ static void become_clone(struct furca_host *host, enum furca_clone_role role, st
 	send_ready(host);
 }
 
+/* As high as this process's limit of open descriptors lets it. */
+static int dup_hidden(int fd, struct furca_fd *ret)
+{
+	static const int from[] = {FURCA_HIDDEN_FD, FURCA_HIDDEN_FD / 4, 64, 10};
+	int r = -EINVAL;
+
+	for (size_t i = 0; i < FURCA_COUNT(from) && r == -EINVAL; i++)
+		r = furca_fd_dup(fd, from[i], ret);
+	return r;
+}
+
 static int hide(struct furca_fd *fd)
 {
 	struct furca_fd hidden;
@@ -276,7 +287,7 @@ static int hide(struct furca_fd *fd)
 
 	if (fd->n >= FURCA_HIDDEN_FD)
 		return furca_fd_cloexec(fd->n, 1);
-	r = furca_fd_dup(fd->n, FURCA_HIDDEN_FD, &hidden);
+	r = dup_hidden(fd->n, &hidden);
 	if (r < 0)
 		return r;
 	furca_fd_done(fd);
@@ -490,7 +501,7 @@ int furca_host_open_lane(const struct furca_host *host, struct furca_fd *ret, st
 		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot make a lane to the engine");
 	FURCA_AUTO_FD struct furca_fd ours = furca_fd_own(pair[0]);
 	FURCA_AUTO_FD struct furca_fd theirs = furca_fd_own(pair[1]);
-	int r = furca_fd_dup(ours.n, FURCA_HIDDEN_FD, ret);
+	int r = dup_hidden(ours.n, ret);
 
 	if (r < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot hide a lane to the engine");

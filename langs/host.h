@@ -50,6 +50,7 @@ struct furca_host_done {
 struct furca_host_lang {
 	const char *language; /* "python" */
 	const char *version;  /* "3.11.2" */
+	bool closed_stays;    /* descriptors 1 and 2 that code has closed are not opened again for the next call */
 
 	/* Runs the code; fills *ret. May return in a forked child of the user's, which the host then ends with ret->exit_code. */
 	void (*run)(void *data, const struct furca_host_run *run, struct furca_host_done *ret);

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later */
+/*
+ * The builtin `furca_host`: makes the bash process that calls it a host and never returns. bash is started as
+ *
+ *   bash --norc --noprofile -p -c 'enable -f "$1" furca_host capability furca-fn && furca_host' bash PATH
+ *
+ * -p keeps functions, SHELLOPTS and BASH_ENV of the environment out; the builtin turns it off again.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "langs/bash/bash_abi.h"
+#include "langs/bash/shell.h"
+
+#include "base/banned.h"
+
+#define EXPORT __attribute__((visibility("default"), used))
+
+struct furca_bash furca_bash = {
+	.host = {.control = {-1}, .capability = {-1}},
+	.saved = {-1, -1, -1},
+};
+
+static void tell_error(struct furca_host_done *done, const struct furca_err *err)
+{
+	done->how = "exception";
+	done->exit_code = EXECUTION_FAILURE;
+	(void)furca_buf_append_text(&done->error, err->text);
+	(void)furca_buf_append_text(&done->suggestion, furca_err_suggestion(err));
+}
+
+/* The code of a call, malloc'ed, after its cwd and environment are in place; NULL with *err. */
+static char *prepare(const struct furca_host_run *run, struct furca_err *err)
+{
+	char *code;
+
+	if (memchr(run->code.at, 0, furca_view_size(run->code))) {
+		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Write the byte as $'\\0' or \\000 of printf",
+					 "the code contains a NUL byte, which bash cannot hold");
+		return NULL;
+	}
+	if (furca_view_size(run->cwd) && furca_bash_set_cwd(run->cwd, err) < 0)
+		return NULL;
+	if (furca_view_size(run->env) && furca_bash_set_env(run->env, err) < 0)
+		return NULL;
+	if (furca_view_size(run->function))
+		return furca_bash_function_code(run->function, err);
+	code = furca_view_dup(run->code);
+	if (!code)
+		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the code");
+	return code;
+}
+
+static void bash_run(void *data, const struct furca_host_run *run, struct furca_host_done *ret)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_bash_end end;
+	enum furca_clone_role role = furca_bash.host.role;
+	FURCA_AUTO_FREE char *code = prepare(run, &err);
+	const char *text;
+
+	if (!code) {
+		tell_error(ret, &err);
+		return;
+	}
+	furca_bash_run(code, &end);
+	if (role == FURCA_CLONE_STATELESS || role == FURCA_CLONE_COPY) /* its session ends with the call */
+		furca_bash_run_exit_trap(&end);
+	ret->how = furca_bash_how_word(end.how);
+	ret->exit_code = end.status;
+	text = furca_bash_how_text(&end);
+	if (text)
+		(void)furca_buf_append_text(&ret->error, text);
+}
+
+static void bash_clone_begin(void *data, enum furca_clone_role role)
+{
+	(void)fflush(stdout);
+	(void)fflush(stderr);
+}
+
+static void bash_cloned(void *data, enum furca_clone_role role, const struct furca_clone_report *report)
+{
+	furca_bash.pid = getpid();
+	furca_bash_signals_cloned();
+	if (setsid() < 0) /* kill 0 must not reach the original */
+		(void)setpgid(0, 0);
+	shell_pgrp = getpgrp();
+	if (clear_pending_traps)
+		clear_pending_traps();
+	switch (role) {
+	case FURCA_CLONE_SESSION:
+	case FURCA_CLONE_STATELESS:
+		dollar_dollar_pid = furca_bash.pid;
+		shell_start_time = time(NULL);
+		if (seedrand)
+			seedrand();
+		break;
+	case FURCA_CLONE_COPY: /* $$ stays the session's */
+	case FURCA_CLONE_SNAPSHOT:
+		furca_bash_disarm_exit_trap();
+		break;
+	case FURCA_CLONE_BRANCH:
+		dollar_dollar_pid = furca_bash.pid;
+		furca_bash_rearm_exit_trap();
+		break;
+	}
+}
+
+static void bash_promoted(void *data)
+{
+	dollar_dollar_pid = furca_bash.pid;
+	furca_bash_rearm_exit_trap();
+}
+
+static void bash_close(void *data)
+{
+	struct furca_bash_end end = {.status = last_command_exit_value & 0xff};
+
+	furca_bash_signals_arm();
+	furca_bash_run_exit_trap(&end);
+}
+
+static struct furca_host_lang lang = {
+	.language = "bash",
+	.closed_stays = true,
+	.run = bash_run,
+	.inspect = NULL,
+	.clone_begin = bash_clone_begin,
+	.cloned = bash_cloned,
+	.promoted = bash_promoted,
+	.close = bash_close,
+};
+
+/* Refuses a bash whose internals are not known. */
+static int check_version(struct furca_err *err)
+{
+	const char *version = shell_version_string();
+	char *end;
+	long major = strtol(version, &end, 10), minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+	long number = major * 100 + minor;
+
+	if (number < FURCA_BASH_OLDEST || number > FURCA_BASH_NEWEST)
+		return furca_fail(err, FURCA_E_UNSUPPORTED, 0, "bash %s is not served: it must be %d.%d to %d.%d", version,
+				  FURCA_BASH_OLDEST / 100, FURCA_BASH_OLDEST % 100, FURCA_BASH_NEWEST / 100,
+				  FURCA_BASH_NEWEST % 100);
+	lang.version = version;
+	return 0;
+}
+
+/* The frames that bash used to get here are taken down: what runs from now on is at top level, as a script's lines are. */
+static void leave_command_string(void)
+{
+	top_level_cleanup();
+	reset_parser();
+	this_command_name = NULL;
+	this_shell_builtin = last_shell_builtin = NULL;
+	executing_builtin = 0;
+	shell_initialized = 1; /* functions come from "main" */
+	unset_bash_input(0);
+	startup_state = 0;	  /* 2 lets the last command of -c run in place of the shell */
+	want_pending_command = 0; /* no c in $- */
+	command_execution_string = NULL;
+	(void)unbind_variable("BASH_EXECUTION_STRING");
+	remember_args(NULL, 1);
+}
+
+static void be_pristine(void)
+{
+	static const char *const foreign[] = {"BASH_ENV", "ENV"};
+
+	for (size_t i = 0; i < FURCA_COUNT(foreign); i++)
+		(void)unbind_variable(foreign[i]);
+	if (privileged_mode)
+		(void)change_flag('p', '+');
+	set_shellopts();
+	(void)shopt_setopt((char *)"expand_aliases", 1);
+	if (funcnest_max == 0)
+		funcnest_max = 2000; /* f() { f; } must not overflow the stack; $FUNCNEST may change it */
+	if (&evalnest_max && evalnest_max == 0)
+		evalnest_max = 1000;
+	if (&sourcenest_max && sourcenest_max == 0)
+		sourcenest_max = 1000;
+}
+
+/* The loop is nothing for code to call or remove. */
+static void hide_builtin(sh_builtin_func_t *function)
+{
+	for (int i = 0; i < num_shell_builtins; i++)
+		if (shell_builtins[i].function == function) {
+			memmove(shell_builtins + i, shell_builtins + i + 1,
+				(size_t)(num_shell_builtins - i) * sizeof(*shell_builtins));
+			num_shell_builtins--;
+			return;
+		}
+}
+
+static int host_builtin(WORD_LIST *list)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	furca_fault_init();
+	furca_bash.pid = getpid();
+	if (check_version(&err) < 0 || furca_host_init(&furca_bash.host, &lang, NULL, &err) < 0 ||
+	    furca_bash_hooks_init(&err) < 0) {
+		builtin_error("%s", err.text);
+		return EXECUTION_FAILURE;
+	}
+	leave_command_string();
+	be_pristine();
+	hide_builtin(host_builtin);
+	(void)setsid();
+	shell_pgrp = getpgrp();
+	furca_bash_signals_init();
+	last_command_exit_value = 0;
+	(void)furca_host_serve(&furca_bash.host);
+	(void)fflush(stdout);
+	(void)fflush(stderr);
+	_exit(0);
+}
+
+static char *const host_doc[] = {(char *)"Serve an engine on the descriptors it left.", NULL};
+
+EXPORT struct builtin furca_host_struct = {
+	(char *)"furca_host", host_builtin, BUILTIN_ENABLED, host_doc, "furca_host", NULL,
+};
