@@ -1,0 +1,444 @@
+#include "snapshot/clone.h"
+
+#include <limits.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "snapshot/barriers.h"
+#include "snapshot/born.h"
+#include "snapshot/detect.h"
+#include "snapshot/freeze.h"
+#include "snapshot/offsets.h"
+#include "snapshot/raw.h"
+
+#include "base/banned.h"
+
+#define TIMEOUT_US 2000000
+#define COMPLETE_US 10000000 /* for the clone to make its threads, while the caller's run */
+#define STACK_SIZE 65536
+#define PAGE_SIZE 4096
+
+_Static_assert(sizeof(struct furca_born_page) <= PAGE_SIZE, "the clone reports on one page");
+
+static uint32_t lock; /* futex: 1, a clone is being made; 2, and somebody waits */
+
+static struct {
+	char *first_stack, *hop_stack;
+	struct clone_args args;
+	long result; /* of clone3, or of entering the cell */
+} making;
+
+static void take_lock(void)
+{
+	uint32_t none = 0;
+
+	if (__atomic_compare_exchange_n(&lock, &none, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return;
+	while (__atomic_exchange_n(&lock, 2, __ATOMIC_ACQ_REL) != 0)
+		furca_raw_wait(&lock, 2, -1, FURCA_RAW_PRIVATE);
+}
+
+static void release_lock(void)
+{
+	if (__atomic_exchange_n(&lock, 0, __ATOMIC_ACQ_REL) == 2)
+		furca_raw_wake(&lock, 1, FURCA_RAW_PRIVATE);
+}
+
+int furca_clone_init(struct furca_err *err)
+{
+	if (!making.first_stack) {
+		char *stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (stacks == MAP_FAILED)
+			return furca_fail(err, FURCA_E_MEMORY, errno, "cannot reserve stacks for clones");
+		making.first_stack = stacks;
+		making.hop_stack = stacks + STACK_SIZE;
+	}
+	return furca_freeze_init(furca_born_thread, err);
+}
+
+static uint64_t resident_bytes(void)
+{
+	char buf[128];
+	const char *p = buf;
+
+	if (furca_raw_read_file("/proc/self/statm", buf, sizeof(buf)) <= 0)
+		return 0;
+	(void)furca_raw_number(&p, 10);
+	return furca_raw_number(&p, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The caller's own slot; the other threads filled theirs in the handler. */
+static int record_caller(void)
+{
+	struct furca_thread *thread =
+		furca_threads_take(furca_thread_word(furca_freeze_generation(), FURCA_THREAD_TAKEN));
+
+	if (!thread)
+		return -E2BIG;
+	thread->parked = 0;
+	thread->proc_tid = 0;
+	thread->pending = 0;
+	furca_thread_record(thread);
+	if (!thread->robust) {
+		thread->robust = furca_born_unpromoted.robust;
+		thread->robust_size = furca_born_unpromoted.robust_size;
+	}
+	furca_raw(SYS_sigaltstack, NULL, &thread->altstack);
+	furca_store(&thread->word, furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN));
+	furca_born.caller = thread;
+	return 0;
+}
+
+/* Without numbers of their own choosing, clones of threads that own a lock would not own it. */
+static int may_renumber(struct furca_err *err)
+{
+	uint64_t word = furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN);
+
+	for (uint32_t i = 0; i < furca_threads_high(); i++) {
+		const struct furca_thread *thread = furca_threads_at(i);
+
+		if (thread->word == word && furca_detect_robust_held(thread))
+			return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Make the clone in a cell, which keeps thread numbers.",
+						  "thread %d (%s) holds a robust mutex, which names it by number", thread->tid, thread->name);
+	}
+	return 0;
+}
+
+/*
+ * The hop: a task that shares the caller's memory and descriptors, lasts for some microseconds, and enters the cell, so that the
+ * clone is born there and the caller's own namespaces never change. It is a child of the caller's parent like the clone.
+ */
+static void hop(void *unused)
+{
+	(void)unused;
+	making.result = furca_barriers_enter(furca_born.plan);
+	if (making.result == 0)
+		making.result = furca_arch_clone(&making.args, sizeof(making.args), furca_born_first, NULL);
+	furca_raw_exit(0);
+}
+
+static long clone_now(bool cell, int *ret_pidfd)
+{
+	static pid_t number;
+	struct clone_args *args = &making.args;
+
+	number = furca_born.leader;
+	memset(args, 0, sizeof(*args));
+	args->flags = CLONE_PARENT | CLONE_PIDFD;
+	args->pidfd = (uintptr_t)ret_pidfd;
+	args->stack = (uintptr_t)making.first_stack;
+	args->stack_size = STACK_SIZE;
+	if (furca_born.keep_tids) {
+		args->set_tid = (uintptr_t)&number;
+		args->set_tid_size = 1;
+	}
+	if (!cell)
+		return furca_arch_clone(args, sizeof(*args), furca_born_first, NULL);
+	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PARENT,
+				  .stack = (uintptr_t)making.hop_stack,
+				  .stack_size = STACK_SIZE};
+	making.result = -ECANCELED;
+	long r = furca_arch_clone(&task, sizeof(task), hop, NULL);
+	return r < 0 ? r : making.result;
+}
+
+static bool has_ended(int pidfd)
+{
+	struct pollfd wanted = {.fd = pidfd, .events = POLLIN};
+	struct timespec now = {0, 0};
+
+	return furca_raw(SYS_ppoll, &wanted, 1, &now, NULL, 8) == 1;
+}
+
+/* Waits until *word is not 0. 0, -ETIMEDOUT, or -ECHILD where the clone has ended. Raw. */
+static int wait_for(const uint32_t *word, int pidfd, int64_t deadline_us)
+{
+	while (!furca_load(word)) {
+		int64_t left_us = deadline_us - furca_raw_now_us();
+
+		if (left_us <= 0)
+			return -ETIMEDOUT;
+		furca_raw_wait(word, 0, left_us < 20000 ? left_us : 20000, FURCA_RAW_SHARED);
+		if (!furca_load(word) && has_ended(pidfd))
+			return furca_load(word) ? 0 : -ECHILD;
+	}
+	return 0;
+}
+
+static const char *const step_text[] = {
+#define STEP(name, what) what,
+	FURCA_BORN_STEPS(STEP)
+#undef STEP
+};
+
+/* Words for a clone that did not come to be. */
+static int explain(const struct furca_born_page *page, int r, struct furca_err *err)
+{
+	if (furca_load(&page->complete) == 2) {
+		if (page->step == FURCA_BORN_BARRIERS || (page->step == FURCA_BORN_SEAL && page->barriers.sys))
+			return furca_barriers_fail(furca_born.plan, &page->barriers, err);
+		if (page->tid)
+			return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s (thread %d)", step_text[page->step],
+					  page->tid);
+		return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s", step_text[page->step]);
+	}
+	if (r == -ETIMEDOUT)
+		return furca_fail_suggest(err, FURCA_E_CLONE, ETIMEDOUT, "Try again when the machine is less busy.",
+					  "the clone was not complete in time");
+	return furca_fail_suggest(err, FURCA_E_CLONE, -r, "Try again; if memory is short, free some.",
+				  "the clone ended before it was complete");
+}
+
+static int explain_call(long r, struct furca_err *err)
+{
+	switch (r) {
+	case -EEXIST:
+		return furca_fail_suggest(err, FURCA_E_CLONE, EEXIST, "Make a new cell for each clone.",
+					  "the number %d is in use in that cell", (int)furca_born.leader);
+	case -EPERM:
+		return furca_fail_suggest(err, FURCA_E_CLONE, EPERM, "Run furca as root or allow user namespaces; `furca doctor` tells.",
+					  "the cell cannot be entered or the process's number cannot be kept in it");
+	case -ENOSPC:
+		return furca_fail_suggest(err, FURCA_E_CLONE, ENOSPC, "Make the clone in a cell nearer to the surface.",
+					  "pid namespaces nest too deep or there are too many");
+	case -EAGAIN:
+	case -ENOMEM:
+		return furca_fail(err, FURCA_E_MEMORY, (int)-r, "there is not enough memory or process numbers for a clone");
+	default:
+		return furca_fail(err, FURCA_E_CLONE, (int)-r, "the process cannot be cloned");
+	}
+}
+
+static void kill_clone(int pidfd)
+{
+	furca_raw(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+}
+
+/* What of one clone lives on the caller's stack. */
+struct attempt {
+	struct furca_clone_report *report;
+	struct furca_err *err;
+	int64_t begin_us, stopped_us, cloned_us, thawed_us, deadline_us;
+	int pidfd;
+	bool frozen;
+};
+
+/* With all signals blocked: stops the other threads and looks at them. 0 or -errno; a->frozen says whether to thaw. */
+static int stop_others(struct attempt *a)
+{
+	int r;
+
+	if (!furca_born.one_thread) {
+		if ((r = furca_freeze(a->deadline_us, a->err)) < 0)
+			return r;
+		a->frozen = true;
+		if ((r = furca_detect_threads(a->err)) < 0)
+			return r;
+	}
+	if ((r = record_caller()) < 0)
+		return furca_fail(a->err, FURCA_E_CLONE, -r, "the process has more than %d threads", FURCA_THREADS_MAX);
+	if (!furca_born.one_thread && !furca_born.keep_tids && (r = may_renumber(a->err)) < 0)
+		return r;
+	if ((r = furca_barriers_census(furca_born.plan)) < 0)
+		return furca_fail(a->err, FURCA_E_CLONE, -r, "the open descriptors cannot be listed");
+	return 0;
+}
+
+/*
+ * Returns 0 in the clone, as the caller's thread, and 1 or -errno in the caller. A function of its own, because it returns twice:
+ * nothing that changes between is kept in a local variable.
+ */
+static __attribute__((noinline)) int fork_off(struct attempt *a)
+{
+	if (furca_arch_save(&furca_born.caller->context) != 0)
+		return 0;
+	a->stopped_us = furca_raw_now_us();
+	long pid = clone_now(furca_born.args->cell >= 0, &a->pidfd);
+	a->cloned_us = furca_raw_now_us();
+	if (pid < 0)
+		return explain_call(pid, a->err);
+	a->report->pid = (pid_t)pid;
+	int r = wait_for(&furca_born.page->cut, a->pidfd, a->deadline_us);
+	if (r == 0 && furca_load(&furca_born.page->complete) != 2)
+		return 1;
+	kill_clone(a->pidfd);
+	return explain(furca_born.page, r, a->err);
+}
+
+static void fill_report(struct attempt *a)
+{
+	const struct furca_born_page *page = furca_born.page;
+	struct furca_clone_report *report = a->report;
+
+	report->way = furca_born.one_thread ? FURCA_WAY_ONE_THREAD : FURCA_WAY_ALL_THREADS;
+	report->threads = page->threads;
+	report->parked = page->parked;
+	report->held = page->barriers.held;
+	for (int i = 0; i < FURCA_BARRIERS; i++)
+		report->mechanism[i] = furca_mechanism_word(page->barriers.mechanism[i]);
+	if (furca_born.args->barriers & FURCA_BARRIER_THREADS) {
+		report->held |= FURCA_BARRIER_THREADS;
+		for (int i = 0; i < FURCA_BARRIERS; i++)
+			if (1U << i == FURCA_BARRIER_THREADS)
+				report->mechanism[i] = "clone";
+	}
+	report->freeze_us = a->stopped_us - a->begin_us;
+	report->clone_us = (a->cloned_us ? a->cloned_us : page->born_us) - a->stopped_us;
+	report->isolate_us = page->complete_us - page->born_us;
+	report->thaw_us = (a->thawed_us ? a->thawed_us : page->complete_us) - a->begin_us;
+}
+
+/* The caller's side once the clone is cut off: everybody goes on, then the clone's completion is awaited. */
+static int await(struct attempt *a)
+{
+	int64_t deadline_us = furca_raw_now_us() + COMPLETE_US;
+	struct furca_born_page *page = furca_born.page;
+	int r = wait_for(&page->complete, a->pidfd, deadline_us);
+
+	if (r == 0 && furca_load(&page->complete) == 1)
+		return 1;
+	kill_clone(a->pidfd);
+	return explain(page, r, a->err);
+}
+
+static int in_clone(void)
+{
+	furca_born_complete();
+	return 0;
+}
+
+/* From blocking signals to unblocking them, on both sides. */
+static int run(struct attempt *a)
+{
+	uint64_t all = ~0ULL, before = 0;
+	int r;
+
+	a->begin_us = furca_raw_now_us();
+	furca_raw(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, 8);
+	r = stop_others(a);
+	if (r == 0) {
+		r = fork_off(a);
+		if (r == 0) {
+			r = in_clone();
+			furca_raw(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, 8);
+			return r;
+		}
+	}
+	if (furca_born.caller)
+		furca_store(&furca_born.caller->word, furca_thread_word(0, FURCA_THREAD_FREE));
+	if (a->frozen)
+		furca_freeze_thaw();
+	furca_raw(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, 8);
+	if (r < 0)
+		return r;
+	a->thawed_us = furca_raw_now_us();
+	if (furca_fault(FURCA_FAULT_CLONE_PARENT) < 0) {
+		kill_clone(a->pidfd);
+		return furca_fail(a->err, FURCA_E_CLONE, EIO, "failure point clone_parent");
+	}
+	return await(a);
+}
+
+static int prepare(const struct furca_clone_args *args, struct furca_clone_report *report, struct furca_err *err)
+{
+	const struct furca_barriers_args wanted = {.barriers = args->barriers & ~FURCA_BARRIER_THREADS,
+						   .required = args->required & ~FURCA_BARRIER_THREADS,
+						   .cell = args->cell,
+						   .keep = args->keep,
+						   .n_keep = args->n_keep,
+						   .drop = args->drop,
+						   .n_drop = args->n_drop,
+						   .shared = furca_born.page,
+						   .shared_size = PAGE_SIZE};
+	int threads, r;
+
+	if ((r = furca_fault(FURCA_FAULT_CLONE_BEFORE)) < 0)
+		return furca_fail(err, FURCA_E_CLONE, EIO, "failure point clone_before");
+	if ((threads = furca_freeze_count()) < 1)
+		return furca_fail_suggest(err, FURCA_E_CLONE, -threads, "Mount /proc.", "the threads of the process cannot be counted");
+	furca_born.one_thread = threads == 1;
+	furca_born.leader = getpid();
+	report->bytes_shared = resident_bytes();
+	if ((r = furca_detect_process(threads, err)) < 0)
+		return r;
+	if ((r = furca_barriers_plan(&wanted, &furca_born.plan, err)) < 0)
+		return r;
+	furca_born.keep_tids = furca_barriers_new_pids(furca_born.plan);
+	return 0;
+}
+
+static void release(void)
+{
+	if (furca_born.plan)
+		furca_barriers_free(furca_born.plan);
+	furca_born.plan = NULL;
+	(void)munmap(furca_born.page, PAGE_SIZE);
+	furca_born.page = NULL;
+	furca_born.args = NULL;
+	release_lock();
+}
+
+int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *ret, struct furca_fd *ret_pidfd,
+		struct furca_err *err)
+{
+	struct furca_clone_report report = {.pid = 0};
+	struct furca_err own = FURCA_ERR_INIT;
+	struct attempt a = {.report = &report, .err = err ? err : &own, .pidfd = -1};
+	int r = furca_clone_init(a.err);
+
+	if (r < 0)
+		return r;
+	take_lock();
+	furca_born.args = args;
+	furca_born.plan = NULL;
+	furca_born.caller = NULL;
+	furca_born.page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (furca_born.page == MAP_FAILED) {
+		r = furca_fail(a.err, FURCA_E_MEMORY, errno, "cannot map the page on which a clone reports");
+		release_lock();
+		return r;
+	}
+	a.deadline_us = furca_raw_now_us() + (args->timeout_us > 0 ? args->timeout_us : TIMEOUT_US);
+	r = prepare(args, &report, a.err);
+	if (r == 0)
+		r = run(&a);
+	if (r >= 0) {
+		if (r == 0)
+			report.pid = getpid();
+		fill_report(&a);
+		*ret = report;
+	}
+	release();
+	if (r == 1)
+		*ret_pidfd = furca_fd_own(a.pidfd);
+	else if (r < 0 && a.pidfd >= 0)
+		(void)close(a.pidfd);
+	return r;
+}
+
+void furca_clone_unpark(void)
+{
+	furca_freeze_unpark();
+}
+
+int furca_clone_promote(struct furca_err *err)
+{
+	int r = furca_fault(FURCA_FAULT_PROMOTE);
+
+	if (r < 0)
+		return furca_fail(err, FURCA_E_CLONE, EIO, "failure point promote");
+	take_lock();
+	furca_offsets_restore();
+	furca_thread_restore_robust(&furca_born_unpromoted);
+	furca_born_unpromoted = (struct furca_thread){0};
+	furca_freeze_unpark();
+	release_lock();
+	return 0;
+}

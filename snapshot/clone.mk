@@ -1,0 +1,23 @@
+# Cloning with all threads; the arch_NAME.S of other processors is empty.
+libfurca_snapshot_la_SOURCES += \
+	snapshot/arch.h snapshot/arch_x86_64.h snapshot/arch_aarch64.h snapshot/arch_x86_64.S snapshot/arch_aarch64.S \
+	snapshot/barriers_simple.c \
+	snapshot/born.c snapshot/born.h \
+	snapshot/clone.c \
+	snapshot/detect.c snapshot/detect.h \
+	snapshot/freeze.c snapshot/freeze.h \
+	snapshot/interrupted.c snapshot/interrupted.h \
+	snapshot/offsets.c snapshot/offsets.h \
+	snapshot/raw.h \
+	snapshot/task.c snapshot/task.h \
+	snapshot/thread.c snapshot/thread.h
+
+if HAVE_CHECK
+clone_tests = tests/unit/test_clone
+check_PROGRAMS += $(clone_tests)
+TESTS += $(clone_tests)
+clone_harness = tests/unit/clone_harness.c tests/unit/clone_harness.h
+tests_unit_test_clone_SOURCES = tests/unit/test_clone.c $(clone_harness)
+tests_unit_test_clone_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_clone_LDADD = $(snapshot_test_libs) -lpthread
+endif

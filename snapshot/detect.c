@@ -1,0 +1,219 @@
+#include "snapshot/detect.h"
+
+#include <dirent.h>
+#include <linux/futex.h>
+#include <linux/kcmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "snapshot/freeze.h"
+#include "snapshot/raw.h"
+#include "snapshot/task.h"
+
+#include "base/banned.h"
+
+/* Names as /proc shows them, in front of a descriptor's or a mapping's. */
+static const struct {
+	const char *prefix, *what, *suggestion;
+} uncopyable[] = {
+	{"anon_inode:[io_uring]", "an io_uring ring", "Close the ring before this call; its kernel side belongs to one process."},
+	{"/[aio]", "an asynchronous I/O context (io_setup)", "Destroy the context (io_destroy) before this call."},
+	{"[aio]", "an asynchronous I/O context (io_setup)", "Destroy the context (io_destroy) before this call."},
+	{"anon_inode:[userfaultfd]", "a userfaultfd", "Close it before this call."},
+	{"anon_inode:[perf_event]", "a perf event", "Close it before this call."},
+	{"anon_inode:kvm", "a virtual machine", "Run virtual machines in a process of their own."},
+	{"anon_inode:[fanotify]", "a fanotify group", "Close it before this call."},
+	{"/dev/nvidia", "a GPU context", "Use the GPU in a child process; its memory cannot be copied."},
+	{"/dev/dri/", "a GPU context", "Use the GPU in a child process; its memory cannot be copied."},
+	{"/dev/kfd", "a GPU context", "Use the GPU in a child process; its memory cannot be copied."},
+	{"/dev/infiniband", "an RDMA device", "Close the device before this call."},
+	{"/dev/vfio", "a VFIO device", "Close the device before this call."},
+};
+
+static int refuse_name(const char *name, const char *where, struct furca_err *err)
+{
+	for (size_t i = 0; i < sizeof(uncopyable) / sizeof(uncopyable[0]); i++)
+		if (strncmp(name, uncopyable[i].prefix, strlen(uncopyable[i].prefix)) == 0)
+			return furca_fail_suggest(err, FURCA_E_CLONE, 0, uncopyable[i].suggestion,
+						  "the process holds %s (%s), which cannot be copied", uncopyable[i].what, where);
+	return 0;
+}
+
+static int look_at_descriptors(struct furca_err *err)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	int r = 0;
+
+	if (!directory)
+		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot list the open descriptors");
+	while (r == 0 && (entry = readdir(directory))) {
+		char name[256], where[40];
+		ssize_t n = readlinkat(dirfd(directory), entry->d_name, name, sizeof(name) - 1);
+
+		if (n <= 0)
+			continue;
+		name[n] = '\0';
+		/* The common ones first. */
+		if (name[0] != '/' && name[0] != 'a')
+			continue;
+		snprintf(where, sizeof(where), "descriptor %.12s", entry->d_name);
+		r = refuse_name(name, where, err);
+	}
+	closedir(directory);
+	return r;
+}
+
+/* Linux 6.11; struct procmap_query, whose header may be older than the kernel. */
+struct map_query {
+	uint64_t size, flags, address, start, end, permissions, page_size, offset, inode;
+	uint32_t major, minor, name_size, build_id_size;
+	uint64_t name, build_id;
+};
+#define MAP_QUERY _IOWR('f', 17, struct map_query)
+#define MAP_QUERY_SHARED 0x08ULL
+#define MAP_QUERY_NEXT 0x10ULL
+
+/* 1: this kernel cannot; the list is read instead. */
+static int look_at_mappings_by_query(int maps, struct furca_err *err)
+{
+	char name[256];
+	struct map_query query = {.size = sizeof(query), .flags = MAP_QUERY_SHARED | MAP_QUERY_NEXT};
+
+	for (;;) {
+		query.name_size = sizeof(name);
+		query.name = (uintptr_t)name;
+		query.build_id_size = 0;
+		name[0] = '\0';
+		if (ioctl(maps, MAP_QUERY, &query) < 0)
+			return errno == ENOENT ? 0 : 1;
+		int r = refuse_name(name, "mapping", err);
+		if (r < 0)
+			return r;
+		query.address = query.end;
+	}
+}
+
+static int look_at_mappings(struct furca_err *err)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	int r;
+
+	if (!maps)
+		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot list the mappings");
+	r = look_at_mappings_by_query(fileno(maps), err);
+	while (r == 1 && fgets(line, sizeof(line), maps)) {
+		const char *permissions = strchr(line, ' '), *name = strpbrk(line, "/[");
+
+		if (permissions && permissions[4] == 's' && name && refuse_name(name, "mapping", err) < 0)
+			r = -err->sys;
+	}
+	fclose(maps);
+	return r < 0 ? r : 0;
+}
+
+static int look_at_timers(struct furca_err *err)
+{
+	char buf[64];
+
+	/* Missing without CONFIG_CHECKPOINT_RESTORE; set_tid is missing then, too. */
+	if (furca_raw_read_file("/proc/self/timers", buf, sizeof(buf)) <= 0)
+		return 0;
+	return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Delete the timer (timer_delete) before this call, or use timerfd_create.",
+				  "the process has a POSIX timer (timer_create), which a clone does not inherit");
+}
+
+static int look_at_tracer(struct furca_err *err)
+{
+	char buf[2048];
+	const char *p;
+
+	if (furca_task_status(0, buf, sizeof(buf)) <= 0 || !(p = furca_raw_after(buf, "\nTracerPid:")))
+		return 0;
+	unsigned long tracer = furca_raw_number(&p, 10);
+	if (!tracer)
+		return 0;
+	return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Detach the debugger or tracer.",
+				  "process %lu traces this process, whose threads cannot be stopped meanwhile", tracer);
+}
+
+int furca_detect_process(int threads, struct furca_err *err)
+{
+	struct furca_err own = FURCA_ERR_INIT;
+	int r;
+
+	if (!err)
+		err = &own;
+	if ((r = look_at_descriptors(err)) < 0 || (r = look_at_mappings(err)) < 0)
+		return r;
+	if (threads == 1)
+		return 0;
+	if ((r = look_at_timers(err)) < 0 || (r = look_at_tracer(err)) < 0)
+		return r;
+	if (furca_arch_shadow_stack())
+		return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Start the session with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off.",
+					  "the threads of the process run on shadow stacks, which cannot be made again");
+	return 0;
+}
+
+/* What clone() gives every new thread as its maker has it. */
+static const char *const common[] = {"\nUid:", "\nGid:", "\nCapEff:", "\nCapPrm:", "\nNoNewPrivs:", "\nSeccomp:"};
+
+static bool same_line(const char *a, const char *b, const char *key)
+{
+	const char *p = furca_raw_after(a, key), *q = furca_raw_after(b, key);
+
+	if (!p || !q)
+		return p == q;
+	while (*p == *q && *p && *p != '\n')
+		p++, q++;
+	return *p == *q;
+}
+
+static const char *difference(const struct furca_thread *thread, const char *theirs, const char *ours, pid_t self)
+{
+	for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+		if (!same_line(theirs, ours, common[i]))
+			return "credentials or a system call filter of its own";
+	if (furca_raw(SYS_kcmp, self, thread->tid, KCMP_FILES, 0, 0) > 0)
+		return "a table of descriptors of its own";
+	if (furca_raw(SYS_kcmp, self, thread->tid, KCMP_FS, 0, 0) > 0)
+		return "a working directory of its own";
+	return NULL;
+}
+
+int furca_detect_threads(struct furca_err *err)
+{
+	static char ours[2048], theirs[2048];
+	uint64_t word = furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN);
+	pid_t self = (pid_t)furca_raw(SYS_gettid);
+	const char *p;
+
+	if (furca_raw_read_file("/proc/thread-self/status", ours, sizeof(ours)) <= 0)
+		return furca_fail(err, FURCA_E_SYSTEM, ENOENT, "cannot read the state of the process from /proc");
+	for (uint32_t i = 0; i < furca_threads_high(); i++) {
+		struct furca_thread *thread = furca_threads_at(i);
+
+		if (thread->word != word || !thread->proc_tid)
+			continue;
+		if (furca_task_status(thread->proc_tid, theirs, sizeof(theirs)) <= 0)
+			continue;
+		if ((p = furca_raw_after(theirs, "\nSigPnd:")))
+			thread->pending = furca_raw_number(&p, 16);
+		const char *what = difference(thread, theirs, ours, self);
+		if (what)
+			return furca_fail_suggest(err, FURCA_E_CLONE, 0, "End that thread, or let all threads share these things.",
+						  "thread %d (%s) has %s", thread->tid, thread->name, what);
+	}
+	return 0;
+}
+
+bool furca_detect_robust_held(const struct furca_thread *thread)
+{
+	const struct robust_list_head *head = thread->robust;
+
+	return head && (head->list.next != &head->list || head->list_op_pending);
+}

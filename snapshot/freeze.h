@@ -1,0 +1,53 @@
+/*
+ * Stopping all other threads of this process, by a signal, from one of them.
+ *
+ * The stop signal is 33: libc keeps it for its own setuid broadcast and hides it from sigfillset, sigprocmask and sigaction, so
+ * threads that "block everything" are reached all the same and no user code claims it. The handler tells ours by the siginfo and
+ * hands libc's on. A stopped thread waits inside the handler, at the gate: its registers lie in the signal frame on its own stack.
+ *
+ * A thread that does not answer may depend on one that has been stopped (it is in vfork, or creates a thread with all signals
+ * blocked): then all go on, and the next attempt allows more time. After the deadline the thread that is to blame is named.
+ *
+ * A thread may be parked: it stays in the handler when the gate opens, until furca_freeze_unpark. The next freeze finds it there.
+ */
+#pragma once
+
+#include <signal.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "snapshot/thread.h"
+
+#define FURCA_FREEZE_SIGNAL 33
+
+/* Called on a thread that was made again in a clone, on its own stack, before it waits at the gate. Raw calls only. */
+typedef void furca_freeze_reborn_fn(struct furca_thread *thread);
+
+/* Sets up the table and the handler; again where somebody (libc's first pthread_create) has taken it. Cheap. 0 or -errno. */
+int furca_freeze_init(furca_freeze_reborn_fn *reborn, struct furca_err *err);
+
+/* Threads of this process, the calling one included. Raw. 1 or more, or -errno (no /proc). */
+int furca_freeze_count(void);
+
+/*
+ * Stops all threads but the calling one, which must have blocked all signals. On 0 nothing but the caller runs in this process
+ * until furca_freeze_thaw; raw calls only from then on. Otherwise everybody goes on, *err names the thread that could not be
+ * stopped and why, and it is -errno (ETIMEDOUT: no answer until `deadline_us`). A parked thread counts as stopped.
+ */
+int furca_freeze(int64_t deadline_us, struct furca_err *err);
+
+/* The generation of the present freeze: slots whose word is furca_thread_word(it, FURCA_THREAD_FROZEN) stand still. */
+uint32_t furca_freeze_generation(void);
+
+/* Opens the gate. */
+void furca_freeze_thaw(void);
+
+/* Lets parked threads run. Returns how many. Raw. */
+int furca_freeze_unpark(void);
+
+/* How many are parked. Raw. */
+int furca_freeze_parked(void);
+
+/* In a clone, alone: forgets slots of threads that the clone does not have, and numbers of /proc. */
+void furca_freeze_adopt(void);

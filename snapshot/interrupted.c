@@ -1,0 +1,104 @@
+#include "snapshot/interrupted.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+
+#include "snapshot/raw.h"
+#include "snapshot/task.h"
+
+#include "base/banned.h"
+
+/* How a call says that it waits without a relative time. */
+enum condition {
+	ALWAYS = 1,	 /* it has none */
+	NEGATIVE,	 /* the argument is an int below 0 */
+	NO_POINTER,	 /* the argument is NULL */
+	ABSOLUTE_FLAG,	 /* the argument has bit 0, TIMER_ABSTIME */
+	FUTEX_ABSOLUTE,	 /* a futex operation that takes a fixed time */
+};
+
+static const struct {
+	long nr;
+	enum condition condition;
+	int argument;
+} restartable[] = {
+#ifdef SYS_poll
+	{SYS_poll, NEGATIVE, 2},
+#endif
+	{SYS_ppoll, NO_POINTER, 2},
+#ifdef SYS_select
+	{SYS_select, NO_POINTER, 4},
+#endif
+	{SYS_pselect6, NO_POINTER, 4},
+#ifdef SYS_epoll_wait
+	{SYS_epoll_wait, NEGATIVE, 3},
+#endif
+	{SYS_epoll_pwait, NEGATIVE, 3},
+#ifdef SYS_epoll_pwait2
+	{SYS_epoll_pwait2, NO_POINTER, 3},
+#endif
+	{SYS_clock_nanosleep, ABSOLUTE_FLAG, 1},
+	{SYS_rt_sigtimedwait, NO_POINTER, 2},
+	{SYS_semtimedop, NO_POINTER, 3},
+	{SYS_io_getevents, NO_POINTER, 4},
+#ifdef SYS_pause
+	{SYS_pause, ALWAYS, 0},
+#endif
+	{SYS_rt_sigsuspend, ALWAYS, 0},
+	{SYS_msgrcv, ALWAYS, 0},
+	{SYS_msgsnd, ALWAYS, 0},
+	{SYS_semop, ALWAYS, 0},
+	{SYS_futex, FUTEX_ABSOLUTE, 1},
+};
+
+static bool may_restart(const struct furca_thread_call *call)
+{
+	for (size_t i = 0; i < sizeof(restartable) / sizeof(restartable[0]); i++) {
+		if (restartable[i].nr != call->nr)
+			continue;
+		unsigned long argument = call->argument[restartable[i].argument];
+		switch (restartable[i].condition) {
+		case ALWAYS:
+			return true;
+		case NEGATIVE:
+			return (int)argument < 0;
+		case NO_POINTER:
+			return argument == 0;
+		case ABSOLUTE_FLAG:
+			return argument & 1;
+		case FUTEX_ABSOLUTE:
+			argument &= FUTEX_CMD_MASK;
+			return argument == FUTEX_WAIT_BITSET || argument == FUTEX_LOCK_PI || argument == 13 /* LOCK_PI2 */ ||
+			       argument == FUTEX_WAIT_REQUEUE_PI;
+		}
+	}
+	return false;
+}
+
+void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid)
+{
+	char buf[256];
+	const char *p = buf;
+
+	call->nr = -1;
+	/* "running", "-1 sp pc", or the number, six arguments, sp and pc. */
+	if (furca_task_syscall(proc_tid, buf, sizeof(buf)) <= 0 || *p < '0' || *p > '9')
+		return;
+	long nr = (long)furca_raw_number(&p, 10);
+	for (int i = 0; i < 6; i++)
+		call->argument[i] = furca_raw_number(&p, 16);
+	call->sp = furca_raw_number(&p, 16);
+	call->pc = furca_raw_number(&p, 16);
+	call->nr = nr;
+}
+
+void furca_interrupted_repair(const struct furca_thread_call *call, ucontext_t *frame)
+{
+	/* Where the call is another by now than the one noted, it has an EINTR of its own. */
+	if (call->nr < 0 || furca_arch_frame_result(frame) != -EINTR || call->pc != furca_arch_frame_pc(frame) ||
+	    call->sp != furca_arch_frame_sp(frame))
+		return;
+	if (!furca_arch_is_syscall(call->pc - FURCA_ARCH_SYSCALL_LENGTH) || !may_restart(call))
+		return;
+	furca_arch_frame_rewind(frame, call->nr, call->argument[0]);
+}

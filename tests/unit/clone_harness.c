@@ -1,0 +1,258 @@
+#include "tests/unit/clone_harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define VERDICT_MS 20000
+#define RUN_S 120
+
+static int verdicts[2] = {-1, -1};
+static int last_cell = -1, last_pidfd = -1;
+static unsigned seed;
+
+int harness_n(void)
+{
+	const char *text = getenv("FURCA_TEST_N");
+	int n = text ? (int)strtol(text, NULL, 10) : 50;
+
+	return n > 0 ? n : 50;
+}
+
+void harness_sleep_us(long us)
+{
+	struct timespec t = {us / 1000000, us % 1000000 * 1000};
+
+	while (nanosleep(&t, &t) < 0 && errno == EINTR)
+		;
+}
+
+unsigned harness_random(unsigned limit)
+{
+	return (unsigned)rand_r(&seed) % limit;
+}
+
+static void choose_seed(void)
+{
+	const char *text = getenv("FURCA_TEST_SEED");
+
+	seed = text ? (unsigned)strtoul(text, NULL, 10) : (unsigned)time(NULL) ^ (unsigned)getpid() << 8;
+	dprintf(2, "FURCA_TEST_SEED=%u\n", seed);
+}
+
+int harness_run(int (*body)(void))
+{
+	int64_t deadline = furca_now_us() + (int64_t)RUN_S * 1000000 * (1 + harness_n() / 100);
+	int verdict = -1, status;
+	pid_t subject;
+
+	choose_seed();
+	fflush(NULL);
+	subject = fork();
+	if (subject < 0)
+		return -1;
+	if (subject == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (pipe2(verdicts, O_CLOEXEC) < 0)
+			_exit(1);
+		int line = body();
+		/* A line does not fit into an exit status. */
+		if (line)
+			dprintf(2, "the body failed at line %d\n", line);
+		_exit(line ? 1 : 0);
+	}
+	while (furca_now_us() < deadline) {
+		pid_t pid = waitpid(-1, &status, WNOHANG | __WALL);
+
+		if (pid == subject) {
+			verdict = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+			break;
+		}
+		if (pid > 0 && WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+			dprintf(2, "a clone died of signal %d\n", WTERMSIG(status));
+		if (pid <= 0)
+			harness_sleep_us(500);
+	}
+	if (verdict == -1)
+		kill(subject, SIGKILL);
+	while (waitpid(-1, &status, __WALL | (verdict == -1 ? 0 : WNOHANG)) > 0)
+		;
+	return verdict;
+}
+
+/* pid 1 of a cell: system calls only, for it is a copy of a process whose other threads are missing. */
+static _Noreturn void cell_main(int ready, bool user)
+{
+	char byte = 0;
+	siginfo_t info;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("proc", "/proc", "proc", 0, NULL) < 0)
+		_exit(1);
+	(void)user;
+	if (write(ready, &byte, 1) != 1)
+		_exit(2);
+	/* Only standard descriptors are kept, so that a cell holds nobody's pipe open. */
+	syscall(SYS_close_range, 3, ~0U, 0);
+	for (;;)
+		if (waitid(P_ALL, 0, &info, WEXITED | __WALL) < 0) {
+			struct timespec t = {0, 5000000};
+			nanosleep(&t, NULL);
+		}
+}
+
+static void map_user(pid_t pid, uid_t uid, gid_t gid)
+{
+	static const char *const file[] = {"setgroups", "uid_map", "gid_map"};
+
+	for (int i = 0; i < 3; i++) {
+		char path[64], text[64];
+		snprintf(path, sizeof(path), "/proc/%d/%s", pid, file[i]);
+		if (i == 0)
+			snprintf(text, sizeof(text), "deny");
+		else
+			snprintf(text, sizeof(text), "%u %u 1", i == 1 ? uid : gid, i == 1 ? uid : gid);
+		int fd = open(path, O_WRONLY | O_CLOEXEC);
+		if (fd < 0 || write(fd, text, strlen(text)) < 0)
+			dprintf(2, "cannot write %s\n", path);
+		close(fd);
+	}
+}
+
+int harness_cell(void)
+{
+	int ready[2], mapped[2], pidfd = -1;
+	bool user = geteuid() != 0;
+	char byte;
+
+	if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(mapped, O_CLOEXEC) < 0)
+		return -errno;
+	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_PIDFD | (user ? CLONE_NEWUSER : 0),
+				  .pidfd = (uintptr_t)&pidfd,
+				  .exit_signal = SIGCHLD};
+	long pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid < 0)
+		return -errno;
+	if (pid == 0) {
+		if (user && read(mapped[0], &byte, 1) != 1)
+			_exit(1);
+		cell_main(ready[1], user);
+	}
+	if (user) {
+		map_user((pid_t)pid, geteuid(), getegid());
+		if (write(mapped[1], "", 1) != 1)
+			return -EIO;
+	}
+	close(ready[1]);
+	close(mapped[0]);
+	close(mapped[1]);
+	ssize_t n = read(ready[0], &byte, 1);
+	close(ready[0]);
+	return n == 1 ? pidfd : -EIO;
+}
+
+void harness_cell_end(int cell)
+{
+	siginfo_t info;
+
+	syscall(SYS_pidfd_send_signal, cell, SIGKILL, NULL, 0);
+	waitid(P_PIDFD, (id_t)cell, &info, WEXITED | __WALL);
+	close(cell);
+}
+
+int harness_clone(struct furca_clone_args *args, struct furca_clone_report *report, struct furca_err *err)
+{
+	static int keep[1];
+	struct furca_fd pidfd = FURCA_FD_NONE;
+	struct furca_err own = FURCA_ERR_INIT;
+	char text[600];
+
+	if (args->cell == 0)
+		args->cell = harness_cell();
+	if (args->cell < -1) {
+		dprintf(2, "no cell: %s\n", strerror(-args->cell));
+		return args->cell;
+	}
+	keep[0] = verdicts[1];
+	args->keep = keep;
+	args->n_keep = 1;
+	int r = furca_clone(args, report, &pidfd, err ? err : &own);
+	if (r == 0) {
+		last_cell = last_pidfd = -1;
+		return 0;
+	}
+	last_cell = args->cell;
+	last_pidfd = pidfd.n;
+	if (r < 0) {
+		if (!err)
+			dprintf(2, "clone: %d %s\n", r, furca_err_describe(&own, text, sizeof(text)));
+		if (last_cell >= 0)
+			harness_cell_end(last_cell);
+	}
+	return r;
+}
+
+void harness_tell(int verdict)
+{
+	if (write(verdicts[1], &verdict, sizeof(verdict)) != (ssize_t)sizeof(verdict))
+		_exit(1);
+	_exit(0);
+}
+
+int harness_verdict(void)
+{
+	struct pollfd wanted[2] = {{.fd = verdicts[0], .events = POLLIN}, {.fd = last_pidfd, .events = POLLIN}};
+	int64_t deadline = furca_now_us() + VERDICT_MS * 1000;
+	int verdict = 3000;
+
+	while (furca_now_us() < deadline) {
+		int n = poll(wanted, 2, 1000);
+
+		if (n > 0 && wanted[0].revents & POLLIN) {
+			if (read(verdicts[0], &verdict, sizeof(verdict)) != (ssize_t)sizeof(verdict))
+				verdict = 2001;
+			break;
+		}
+		if (n > 0 && wanted[1].revents) {
+			verdict = 2000;
+			break;
+		}
+	}
+	if (verdict)
+		dprintf(2, "verdict %d\n", verdict);
+	if (verdict == 3000 && getenv("FURCA_TEST_PAUSE"))
+		for (;;)
+			pause();
+	syscall(SYS_pidfd_send_signal, last_pidfd, SIGKILL, NULL, 0);
+	/* The pipe is not read again before its writer is gone. */
+	(void)poll(&wanted[1], 1, 5000);
+	close(last_pidfd);
+	if (last_cell >= 0)
+		harness_cell_end(last_cell);
+	return verdict;
+}
+
+int harness_try(int (*check)(void))
+{
+	struct furca_clone_args args = {.role = FURCA_CLONE_COPY};
+	struct furca_clone_report report;
+	int r = harness_clone(&args, &report, NULL);
+
+	if (r == 0)
+		harness_tell(check());
+	return r < 0 ? 4000 : harness_verdict();
+}

@@ -1,0 +1,54 @@
+/*
+ * For the tests of furca_clone. A test runs its body in a process of its own, the subject, because clones are children of
+ * the subject's parent: the harness is that parent, reaps them, and ends everything when time is up. A clone tells its
+ * verdict (0 or a line number) through a pipe that it keeps.
+ *
+ * FURCA_TEST_N sets the number of clones of each test (50 if unset).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "snapshot/clone.h"
+
+/* Number of clones, at least 1. */
+int harness_n(void);
+
+/* Runs the body in a subject with that many threads' worth of patience; 0, what it returned, or 1000 + signal; -1 time is up. */
+int harness_run(int (*body)(void));
+
+/* A cell of the tests: pid and mount namespace with its own /proc. The pidfd of its pid 1, or -errno. */
+int harness_cell(void);
+void harness_cell_end(int cell);
+
+/* One clone in a fresh cell, with `args` (cell, keep are filled in). As furca_clone; prints why it failed. */
+int harness_clone(struct furca_clone_args *args, struct furca_clone_report *report, struct furca_err *err);
+
+/* In the clone: tells the verdict and ends. */
+_Noreturn void harness_tell(int verdict);
+
+/* In the caller: waits for the verdict of the last clone, kills its cell. 0, the clone's line, 2000: it died, 3000: it hung. */
+int harness_verdict(void);
+
+/* clone + run `check` in the clone + verdict. */
+int harness_try(int (*check)(void));
+
+/* Sleeps through signals. */
+void harness_sleep_us(long us);
+/* Below `limit`, from a seed that is printed at the start. */
+unsigned harness_random(unsigned limit);
+
+/* Waits up to 10 s for the condition, then goes on. */
+#define HARNESS_UNTIL(condition)                                                                                       \
+	for (int waits_ = 0; !(condition) && waits_ < 50000; waits_++)                                                 \
+		harness_sleep_us(200)
+
+#define REQUIRE(condition)                                                                                             \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			dprintf(2, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                           \
+			return __LINE__;                                                                               \
+		}                                                                                                      \
+	} while (0)
