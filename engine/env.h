@@ -90,6 +90,9 @@ void furca_env_release(struct furca_envs *envs, uint64_t venv_id);
 /* A zygote of it did not come up: the next use looks at every file before it is taken for sound. */
 void furca_env_suspect(struct furca_envs *envs, uint64_t venv_id);
 
+/* Python code that a fresh zygote of it runs before its first clone ([tool.furca] preload); NULL: none. Borrowed. */
+const char *furca_env_preload(const struct furca_envs *envs, uint64_t venv_id);
+
 /*
  * The variables that activate an environment (VIRTUAL_ENV, PATH with its bin first, PYTHONHOME gone), put over `base` (a
  * NULL-terminated environ). A malloc'ed NULL-terminated array of malloc'ed strings, for furca_env_vars_free; NULL: no memory.

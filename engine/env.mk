@@ -3,12 +3,15 @@ noinst_LTLIBRARIES += libfurca-env.la
 libfurca_env_la_CPPFLAGS = $(AM_CPPFLAGS) $(SQLITE_CFLAGS) $(JANSSON_CFLAGS) -DFURCA_PYTHON=\"$(PYTHON)\"
 libfurca_env_la_LIBADD = $(SQLITE_LIBS) $(JANSSON_LIBS)
 libfurca_env_la_SOURCES = \
-	engine/env.h engine/function.h \
+	engine/env.c engine/env.h engine/env_private.h \
+	engine/env_build.c engine/env_method.c \
+	engine/function.h \
+	engine/method.c engine/method.h \
 	engine/store.c engine/store.h \
-	engine/tool.h
+	engine/tool.c engine/tool.h
 
 if HAVE_CHECK
-env_tests = tests/unit/test_store
+env_tests = tests/unit/test_store tests/unit/test_tool tests/unit/test_env
 check_PROGRAMS += $(env_tests)
 TESTS += $(env_tests)
 env_test_libs = libfurca-env.la libfurca-engine.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS) $(CHECK_LIBS)
@@ -16,4 +19,10 @@ env_test_libs = libfurca-env.la libfurca-engine.la libfurca-wire.la libfurca-bas
 tests_unit_test_store_SOURCES = tests/unit/test_store.c
 tests_unit_test_store_CPPFLAGS = $(CHECK_CPPFLAGS) $(SQLITE_CFLAGS)
 tests_unit_test_store_LDADD = $(env_test_libs)
+tests_unit_test_tool_SOURCES = tests/unit/test_tool.c tests/unit/spawner.h
+tests_unit_test_tool_CPPFLAGS = $(CHECK_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_tool_LDADD = $(env_test_libs)
+tests_unit_test_env_SOURCES = tests/unit/test_env.c tests/unit/spawner.h
+tests_unit_test_env_CPPFLAGS = $(CHECK_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_env_LDADD = $(env_test_libs)
 endif

@@ -238,8 +238,10 @@ class Build:
     def _failed(self, step):
         said = self.runner.said()
         suggestion = next((text for pattern, text in CAUSES if re.search(pattern, said)), "Read the tool's last lines and change the specification.")
-        last = next((line.strip() for line in reversed(self.runner.lines) if re.match(r"\s*(error|ERROR|×|×)", line)), "")
-        last = last or (self.runner.lines[-1].strip() if self.runner.lines else "the tool said nothing")
+        told = [line.strip() for line in self.runner.lines]
+        last = (next((line for line in told if re.match(r"cause:|ERROR: Cannot install|ERROR: THESE", line)), "")
+                or next((line for line in reversed(told) if re.match(r"error|ERROR|×", line)), "")
+                or (told[-1] if told else "the tool said nothing"))
         return BuildError("building the environment failed while %s: %s" % (step, last[:300]), suggestion, said)
 
     def _install_uv(self, uv):
@@ -288,7 +290,9 @@ class Build:
         self.channel.progress("fetching %d requirements with pip" % len(self.spec["requirements"]))
         if self.runner.run(argv + self._where()):
             failed = self._failed("fetching packages with pip")
-            if not re.search(NETWORK, self.runner.said()) or not os.path.isdir(self._kept()):
+            # An index that pip cannot reach may look to it like one that has nothing.
+            unreached = re.search(NETWORK + r"|from versions: none", self.runner.said())
+            if not unreached or not os.path.isdir(self._kept()):
                 raise failed
             self.channel.progress("the index cannot be reached; trying with wheels kept from before")
             if self.runner.run(argv + ["--no-index", "--find-links", self._kept()]):

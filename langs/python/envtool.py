@@ -26,7 +26,7 @@ class Channel:
         while not data.endswith(b"\n"):
             chunk = os.read(self.read, 1 << 16)
             if not chunk:
-                break
+                raise BrokenPipeError  # The engine had no more time for us.
             data += chunk
         return json.loads(data)
 
@@ -98,4 +98,6 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # Nothing is left to be torn down, and somebody waits.

@@ -1,0 +1,103 @@
+#include "engine/method.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bridge/wire/nearest.h"
+#include "engine/pack.h"
+
+#include "base/banned.h"
+
+int furca_method_known(struct furca_view args, const char *const *known, size_t count, struct furca_err *err)
+{
+	struct furca_value map, key, value;
+
+	if (furca_value_of(args, &map) < 0 || map.kind != FURCA_MAP)
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "the arguments are no map");
+	struct furca_view inside = furca_value_inside(&map);
+	for (uint32_t i = 0; i < map.count; i++) {
+		bool found = false;
+
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &value) < 0 || key.kind != FURCA_STR)
+			return furca_fail(err, FURCA_E_VALIDATION, 0, "an argument's name is no text");
+		for (size_t k = 0; k < count && !found; k++)
+			found = furca_view_is(key.bytes, known[k]);
+		if (found)
+			continue;
+		const char *near = count ? furca_nearest((const char *)key.bytes.at, furca_view_size(key.bytes), known, count) : NULL;
+		char suggestion[128];
+		if (near)
+			(void)snprintf(suggestion, sizeof(suggestion), "Remove it, or did you mean '%s'?", near);
+		else
+			(void)snprintf(suggestion, sizeof(suggestion), "The method takes no arguments; remove it.");
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, suggestion, "Unknown argument '%.*s'.",
+					  (int)FURCA_MIN(furca_view_size(key.bytes), 64), (const char *)key.bytes.at);
+	}
+	return 0;
+}
+
+/* Finds a value that is not nil. 1, 0 or -EINVAL. */
+static int get(struct furca_view args, const char *key, bool required, struct furca_value *ret, struct furca_err *err)
+{
+	if (furca_map_get(args, key, ret) && ret->kind != FURCA_NIL)
+		return 1;
+	if (!required)
+		return 0;
+	return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument '%s' is missing.", key);
+}
+
+int furca_method_text(struct furca_view args, const char *key, bool required, size_t max_bytes, struct furca_view *ret,
+		      struct furca_err *err)
+{
+	struct furca_value value;
+	int r = get(args, key, required, &value, err);
+
+	if (r <= 0)
+		return r;
+	if (value.kind != FURCA_STR || !furca_view_is_utf8(value.bytes) || memchr(value.bytes.at, 0, furca_view_size(value.bytes)))
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument '%s' must be text (UTF-8 without NUL).", key);
+	if (furca_view_size(value.bytes) > max_bytes)
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument '%s' has more than %zu bytes.", key, max_bytes);
+	*ret = value.bytes;
+	return 1;
+}
+
+int furca_method_uint(struct furca_view args, const char *key, bool required, uint64_t *ret, struct furca_err *err)
+{
+	struct furca_value value;
+	int r = get(args, key, required, &value, err);
+
+	if (r <= 0)
+		return r;
+	if (value.kind != FURCA_UINT)
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument '%s' must be an integer of 0 or more.", key);
+	*ret = value.u;
+	return 1;
+}
+
+void furca_method_refuse(struct furca_buf *out, const struct furca_err *err, const char *lines, struct furca_view received)
+{
+	FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	(void)furca_buf_append_text(&text, err->text);
+	if (lines && *lines)
+		(void)furca_buf_printf(&text, "\n%s", lines);
+	furca_packer(&pk, out);
+	msgpack_pack_map(&pk, 6);
+	furca_pack_text(&pk, "ok");
+	msgpack_pack_false(&pk);
+	furca_pack_text(&pk, "error");
+	furca_pack_bytes(&pk, text.data, text.len);
+	furca_pack_text(&pk, "error_type");
+	furca_pack_text(&pk, furca_err_type(err->code));
+	furca_pack_text(&pk, "suggestion");
+	furca_pack_text(&pk, furca_err_suggestion(err));
+	furca_pack_text(&pk, "received");
+	if (furca_view_size(received))
+		furca_pack_raw(&pk, received);
+	else
+		msgpack_pack_map(&pk, 0);
+	furca_pack_text(&pk, "state");
+	furca_pack_text(&pk, "unchanged");
+}
