@@ -87,6 +87,11 @@ typedef struct job {
 	int state; /* enum below */
 	int flags;
 } JOB;
+struct jobstats {
+	long c_childmax;
+	int c_living, c_reaped, c_injobs, c_totforked, c_totreaped;
+	int j_jobslots; /* length of `jobs`, which has holes */
+};
 enum { JRUNNING = 1, JSTOPPED = 2, JDEAD = 4 };
 #define J_FOREGROUND 0x01
 
@@ -141,13 +146,14 @@ extern void initialize_signals(int), initialize_traps(void);
 extern void sigint_sighandler(int);
 extern int signal_is_trapped(int), signal_is_ignored(int);
 extern void set_signal(int, const char *);
-extern char *trap_list[];
+extern char *trap_list[], *signal_name(int);
 extern void restore_default_signal(int);
 extern int run_exit_trap(void);
 extern void coproc_closeall(void);
 extern void restart_job_control(void);
 extern int job_control;
 extern JOB **jobs;
+extern struct jobstats js;
 extern int get_job_by_pid(pid_t, int, PROCESS **);
 extern pid_t last_command_subst_pid;
 
@@ -184,6 +190,8 @@ extern int num_shell_builtins;
 extern void clear_pending_traps(void) FURCA_WEAK;		      /* 5.1 and later */
 extern void seedrand(void) FURCA_WEAK;				      /* 5.1 and later */
 extern void restore_traps(void) FURCA_WEAK;			      /* 5.2 and later */
+extern void *invalid_env FURCA_WEAK; /* a hash table: environment entries that can be no variables */
+extern void *hash_remove(const char *, void *, int) FURCA_WEAK;
 extern int running_trap FURCA_WEAK; /* the signal whose trap runs, plus one */
 extern int wait_intr_flag FURCA_WEAK, wait_signal_received FURCA_WEAK;
 extern int evalnest_max FURCA_WEAK, sourcenest_max FURCA_WEAK;

@@ -77,6 +77,11 @@ static void bash_run(void *data, const struct furca_host_run *run, struct furca_
 		(void)furca_buf_append_text(&ret->error, text);
 }
 
+static void bash_inspect(void *data, struct furca_view detail, struct furca_view name, struct furca_buf *out)
+{
+	furca_bash_inspect(out, detail, name);
+}
+
 static void bash_clone_begin(void *data, enum furca_clone_role role)
 {
 	(void)fflush(stdout);
@@ -129,7 +134,7 @@ static struct furca_host_lang lang = {
 	.language = "bash",
 	.closed_stays = true,
 	.run = bash_run,
-	.inspect = NULL,
+	.inspect = bash_inspect,
 	.clone_begin = bash_clone_begin,
 	.cloned = bash_cloned,
 	.promoted = bash_promoted,
@@ -169,12 +174,28 @@ static void leave_command_string(void)
 	remember_args(NULL, 1);
 }
 
+/* -p keeps exported functions from being defined, but hands them on to children as entries that are no variables. */
+static void drop_foreign_functions(void)
+{
+	static const char prefix[] = "BASH_FUNC_";
+
+	for (char **entry = environ; *entry; entry++) {
+		size_t n = strcspn(*entry, "=");
+		FURCA_AUTO_FREE char *name = strncmp(*entry, prefix, sizeof(prefix) - 1) == 0 ? strndup(*entry, n) : NULL;
+
+		if (name && &invalid_env && invalid_env && hash_remove)
+			(void)hash_remove(name, invalid_env, 0);
+	}
+	array_needs_making = 1;
+}
+
 static void be_pristine(void)
 {
 	static const char *const foreign[] = {"BASH_ENV", "ENV"};
 
 	for (size_t i = 0; i < FURCA_COUNT(foreign); i++)
 		(void)unbind_variable(foreign[i]);
+	drop_foreign_functions();
 	if (privileged_mode)
 		(void)change_flag('p', '+');
 	set_shellopts();
