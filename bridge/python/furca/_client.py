@@ -1,0 +1,333 @@
+"""The blocking client. Threads may share an Engine; a reader thread matches answers to calls."""
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import os
+import socket
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+
+from ._capability import Capability, declarations, failure, unknown
+from ._result import EngineGone, ProtocolError, Result, checked
+from ._start import PrivateEngine, default_socket
+from ._wire import pack, unpacker, without_none
+
+OnOutput = Callable[[str, str], Any]
+SessionKey = Union[int, str, None]
+
+
+def session_arguments(session: SessionKey) -> Dict[str, Any]:
+    """An id or a name as the contract wants it."""
+    if session is None:
+        return {}
+    if isinstance(session, bool) or not isinstance(session, (int, str)):
+        raise TypeError("a session is an int id or a str name, not %s" % type(session).__name__)
+    return {"session_id": session} if isinstance(session, int) else {"session_name": session}
+
+
+class Call:
+    """An execution under way: wait for it with result(), end it with cancel()."""
+
+    def __init__(self, engine: "Engine", msgid: int, on_output: Optional[OnOutput], raise_errors: bool) -> None:
+        self.msgid = msgid
+        self._engine, self._on_output, self._raise = engine, on_output, raise_errors
+        self._future: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    def result(self, timeout: Optional[float] = None) -> Result:
+        """The answer. concurrent.futures.TimeoutError where `timeout` seconds pass first: the call goes on."""
+        return checked(self._future.result(timeout), self._raise)
+
+    def cancel(self) -> bool:
+        """Interrupts the code; its answer comes as `interrupted`. False where it had ended."""
+        return bool(self._engine.call("cancel", msgid=self.msgid)["cancelled"])
+
+
+class Engine:
+    """A connection to an engine.
+
+    Engine() connects to the one that runs ($FURCA_SOCKET, else $XDG_RUNTIME_DIR/furca.sock) or, where none runs, starts a private one that ends with this
+    object. Engine(path) connects to that socket only. Engine(start=True) always starts a private one.
+
+    With raise_errors (the default) an execution that is not ok is raised as an ExecutionError; without, it is returned as data.
+    """
+
+    def __init__(self, path: Optional[str] = None, *, start: Union[bool, str] = "auto", program: Optional[str] = None,
+                 options: Sequence[str] = (), raise_errors: bool = True) -> None:
+        self.raise_errors = raise_errors
+        self._private: Optional[PrivateEngine] = None
+        self._socket = self._connect(path, start, program, options)
+        self._ids = itertools.count(1)
+        self._lock, self._send_lock = threading.Lock(), threading.Lock()
+        self._calls: Dict[int, Call] = {}
+        self._capabilities: Dict[str, Capability] = {}
+        self._gone: Optional[EngineGone] = None
+        self._workers = concurrent.futures.ThreadPoolExecutor(64, "furca-capability")
+        self._reader = threading.Thread(target=self._read, name="furca-reader", daemon=True)
+        self._reader.start()
+
+    def _connect(self, path: Optional[str], start: Union[bool, str], program: Optional[str], options: Sequence[str]) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if start is not True:
+                try:
+                    sock.connect(path or default_socket())
+                    return sock
+                except OSError as e:
+                    if path is not None or start is False:
+                        raise EngineGone("no engine answers at %s (%s); start one with `furca serve`"
+                                         % (path or default_socket(), os.strerror(e.errno or 0))) from None
+            self._private = PrivateEngine(program, options)
+            sock.connect(self._private.socket)
+            return sock
+        except BaseException:
+            sock.close()
+            raise
+
+    # The connection.
+
+    def close(self) -> None:
+        """Closes the connection, and ends the engine if it is private."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        if threading.current_thread() is not self._reader:
+            self._reader.join(10)
+        self._socket.close()
+        self._workers.shutdown(wait=False)
+        if self._private is not None:
+            self._private.close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _send(self, message: List[Any]) -> None:
+        data = pack(message)
+        with self._send_lock:
+            try:
+                self._socket.sendall(data)
+            except OSError as e:
+                raise self._gone or EngineGone("the connection to the engine failed: %s" % e) from None
+
+    def _start(self, method: str, arguments: Dict[str, Any], on_output: Optional[OnOutput] = None, raise_errors: bool = True) -> Call:
+        call = Call(self, next(self._ids), on_output, raise_errors)
+        with self._lock:
+            if self._gone:
+                raise self._gone
+            self._calls[call.msgid] = call
+        try:
+            self._send([0, call.msgid, method, [without_none(arguments)]])
+        except BaseException:
+            with self._lock:
+                self._calls.pop(call.msgid, None)
+            raise
+        return call
+
+    def _read(self) -> None:
+        unpack = unpacker()
+        why = "the engine closed the connection"
+        try:
+            while True:
+                data = self._socket.recv(1 << 18)
+                if not data:
+                    break
+                unpack.feed(data)
+                for message in unpack:
+                    self._take(message)
+        except OSError as e:
+            why = "the connection to the engine failed: %s" % e
+        except Exception as e:
+            why = "the engine sent what is no message: %r" % (e,)
+        with self._lock:
+            self._gone = EngineGone(why)
+            left, self._calls = list(self._calls.values()), {}
+        for call in left:
+            call._future.set_exception(self._gone)
+
+    def _take(self, message: List[Any]) -> None:
+        if message[0] == 1:
+            with self._lock:
+                call = self._calls.pop(message[1], None)
+            if call is not None and message[2] is not None:
+                call._future.set_exception(ProtocolError(message[2]))
+            elif call is not None:
+                call._future.set_result(message[3])
+        elif message[0] == 2 and message[1] == "output":
+            params = message[2][0]
+            with self._lock:
+                call = self._calls.get(params["execute_msgid"])
+            if call is not None and call._on_output is not None:
+                data = params["data"]
+                call._on_output(params["stream"], data.decode(errors="replace") if isinstance(data, bytes) else data)
+        elif message[0] == 0:
+            self._workers.submit(self._serve, message[1], message[2], message[3][0])
+
+    def _serve(self, msgid: int, method: str, params: Dict[str, Any]) -> None:
+        error, value = None, None
+        capability = self._capabilities.get(params["name"]) if method == "capability" else None
+        if capability is None:
+            error = unknown(params.get("name", method))
+        else:
+            try:
+                value = capability.function(*params["args"], **params["kwargs"])
+            except BaseException as e:
+                error = failure(e)
+        try:
+            self._send([1, msgid, error, value])
+        except TypeError as e:
+            self._send([1, msgid, failure(e), None])
+        except EngineGone:
+            pass
+
+    # Methods.
+
+    def call(self, method: str, **arguments: Any) -> Dict[str, Any]:
+        """Any method of the protocol; its answer as it came. ProtocolError where the engine refuses the message itself."""
+        return dict(self._start(method, arguments)._future.result())
+
+    def _checked(self, method: str, **arguments: Any) -> Result:
+        return checked(self.call(method, **arguments), self.raise_errors)
+
+    def submit(self, code: str, language: str = "python", *, state_mode: Optional[str] = None, session: SessionKey = None,
+               venv_id: Optional[int] = None, timeout_s: Optional[float] = None, on_output: Optional[OnOutput] = None,
+               raise_errors: Optional[bool] = None, **arguments: Any) -> Call:
+        """Starts an execution. `on_output(stream, text)` is called from the reader thread as output comes; further arguments are the contract's."""
+        arguments = {**session_arguments(session), **arguments, "code": code, "language": language, "state_mode": state_mode,
+                     "venv_id": venv_id, "timeout_s": timeout_s, "stream": True if on_output else None}
+        return self._start("execute", arguments, on_output, self.raise_errors if raise_errors is None else raise_errors)
+
+    def execute(self, code: str, language: str = "python", **arguments: Any) -> Result:
+        """Runs code at a coordinate and waits; arguments as for submit(). KeyboardInterrupt while waiting cancels it."""
+        call = self.submit(code, language, **arguments)
+        try:
+            return call.result()
+        except KeyboardInterrupt:
+            call.cancel()
+            raise
+
+    def python(self, code: str, **arguments: Any) -> Result:
+        return self.execute(code, "python", **arguments)
+
+    def bash(self, code: str, **arguments: Any) -> Result:
+        return self.execute(code, "bash", **arguments)
+
+    def session(self, session: SessionKey = 0, language: str = "python", venv_id: Optional[int] = None) -> "Session":
+        """A session as an object. Nothing is created before its first run()."""
+        return Session(self, session, language, venv_id)
+
+    def sessions(self, detail: Optional[str] = None) -> List[Dict[str, Any]]:
+        return list(self._checked("list_sessions", detail=detail)["sessions"])
+
+    def close_all_sessions(self) -> int:
+        return int(self._checked("close_all_sessions")["closed"])
+
+    def hello(self) -> Dict[str, Any]:
+        return self.call("hello", client="furca python")
+
+    def stats(self) -> Dict[str, Any]:
+        return self.call("stats")
+
+    def read_output(self, msgid: int, stream: str = "stdout", offset: int = 0, length: int = 1 << 20) -> Result:
+        return self._checked("read_output", msgid=msgid, stream=stream, offset=offset, length=length)
+
+    def create_env(self, spec: str, name: Optional[str] = None) -> Result:
+        """Declares an environment by the text of a pyproject.toml; its `venv_id` goes into execute()."""
+        return self._checked("create_env", spec=spec, name=name)
+
+    def build_env(self, venv_id: int) -> Result:
+        return self._checked("build_env", venv_id=venv_id)
+
+    def environments(self) -> List[Dict[str, Any]]:
+        answer = self._checked("list_envs")
+        return list(answer.get("envs") or answer.get("environments") or [])
+
+    def remove_env(self, venv_id: int) -> Result:
+        return self._checked("remove_env", venv_id=venv_id)
+
+    def add_function(self, name: str, source: str, language: str = "python", **arguments: Any) -> Result:
+        return self._checked("add_function", name=name, source=source, language=language, **arguments)
+
+    def call_function(self, name: str, *args: Any, state_mode: Optional[str] = None, session: SessionKey = None,
+                      timeout_s: Optional[float] = None, **kwargs: Any) -> Result:
+        """Calls a stored function; keyword arguments other than these are the function's own."""
+        return self._checked("call_function", name=name, args=list(args), kwargs=kwargs, state_mode=state_mode,
+                             timeout_s=timeout_s, **session_arguments(session))
+
+    def functions(self) -> List[Dict[str, Any]]:
+        return list(self._checked("list_functions")["functions"])
+
+    def remove_function(self, name: str) -> Result:
+        return self._checked("remove_function", name=name)
+
+    def capability(self, name: Union[str, Callable[..., Any], None] = None, *, effect: str = "write", doc: Optional[str] = None) -> Any:
+        """Offers a function of this process to code in sessions, as `capabilities.<name>(...)`.
+
+        @engine.capability("contacts.lookup", effect="read"), or bare @engine.capability. Read-only calls may use those with effect "read".
+        Calls are served on threads of their own, several at once.
+        """
+        def register(function: Callable[..., Any], name: Optional[str] = None) -> Callable[..., Any]:
+            entry = Capability(function, name, effect, doc)
+            self._capabilities[entry.name] = entry
+            self._checked("register_capabilities", capabilities=declarations({entry.name: entry}))
+            return function
+
+        if callable(name):
+            return register(name)
+        return lambda function: register(function, name)
+
+
+class Session:
+    """A session by its coordinate. As a context manager it is closed at the end."""
+
+    def __init__(self, engine: Engine, session: SessionKey, language: str = "python", venv_id: Optional[int] = None) -> None:
+        self.engine, self.language, self.venv_id = engine, language, venv_id
+        self._where = {**session_arguments(session), "language": language, "venv_id": venv_id}
+        self.key = session
+
+    def __repr__(self) -> str:
+        return "<furca session %r, %s%s>" % (self.key, self.language, "" if self.venv_id is None else ", environment %d" % self.venv_id)
+
+    def run(self, code: str, **arguments: Any) -> Result:
+        """A stateful call: what it does is kept."""
+        return self.engine.execute(code, state_mode="stateful", **self._where, **arguments)
+
+    def read(self, code: str, **arguments: Any) -> Result:
+        """A read-only call: it sees all of the session, and nothing that it does lasts."""
+        return self.engine.execute(code, state_mode="read_only", **self._where, **arguments)
+
+    def submit(self, code: str, state_mode: str = "stateful", **arguments: Any) -> Call:
+        return self.engine.submit(code, state_mode=state_mode, **self._where, **arguments)
+
+    def inspect(self, detail: Optional[str] = None, name: Optional[str] = None) -> Dict[str, Any]:
+        return dict(self.engine._checked("inspect_session", detail=detail, name=name, **self._where)["state"])
+
+    def undo(self, steps: int = 1) -> Result:
+        return self.engine._checked("undo", steps=steps, **self._where)
+
+    def branch(self, new_name: str) -> "Session":
+        """A second session of this one's last commit."""
+        self.engine._checked("branch_session", new_name=new_name, **self._where)
+        return Session(self.engine, new_name, self.language, self.venv_id)
+
+    def checkpoint(self, label: str) -> Result:
+        return self.engine._checked("checkpoint", label=label, **self._where)
+
+    def restore(self, label: str) -> Result:
+        return self.engine._checked("restore", label=label, **self._where)
+
+    def close(self) -> bool:
+        return bool(self.engine._checked("close_session", **self._where)["closed"])
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.engine._gone is None:
+            self.close()

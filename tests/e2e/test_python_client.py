@@ -1,0 +1,356 @@
+"""The Python client package and its adapters, each adapter against the real package from the index."""
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "bridge", "python")
+sys.path.insert(0, PACKAGE)
+
+import furca  # noqa: E402
+from furca.adapters import tools  # noqa: E402
+from furca.adapters.executor import KEYS, SessionExecutor  # noqa: E402
+
+
+@pytest.fixture
+def connected(engine):
+    with furca.Engine(engine.socket) as connected:
+        yield connected
+
+
+def test_sessions_keep_and_read_only_leaves_no_trace(connected):
+    audit = connected.session("audit")
+    audit.run("rows = list(range(10))")
+    assert audit.read("rows.clear(); len(rows)").value == 0
+    assert audit.read("len(rows)").value == 10
+    assert [s["session_name"] for s in connected.sessions()] == ["audit"]
+    assert "rows" in [n["name"] for n in audit.inspect()["names"]]
+    assert audit.close()
+
+
+def test_a_session_is_closed_by_its_context(connected):
+    with connected.session("short") as short:
+        short.run("x = 1")
+    assert connected.sessions() == []
+
+
+def test_answers_are_readable_by_key_and_attribute(connected):
+    result = connected.python("print('hello'); 6 * 7")
+    assert (result.value, result["result"], result.text, result.stdout, result.state) == (42, 42, "42", "hello\n", "committed")
+    assert result and "hello" in str(result)
+    assert result._repr_mimebundle_()["text/plain"] == "hello\n42"
+    with pytest.raises(AttributeError):
+        result.nothing
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 2 ** 80, -2 ** 70, 1.5, "grüße", b"\0\xff", [1, [2, {"a": None}]], {"1": 2}])
+def test_values_come_back_as_they_were(connected, value):
+    assert connected.python(repr(value), state_mode="stateless").value == value
+
+
+def test_errors_are_raised_by_kind(connected):
+    with pytest.raises(furca.CodeError) as caught:
+        connected.python("1 / 0")
+    assert "ZeroDivisionError" in str(caught.value) and caught.value.result.exit_code == 1
+    with pytest.raises(furca.Refused) as refused:
+        connected.python("1", state_mode="read_only")
+    assert "without specifying a session" in str(refused.value) and refused.value.suggestion
+    with pytest.raises(furca.TimedOut):
+        connected.python("while True: pass", timeout_s=0.3)
+    with pytest.raises(furca.ProcessLost) as lost:
+        connected.python("import os; os.abort()", state_mode="stateless")
+    assert lost.value.error_type == "crashed"
+
+
+def test_errors_can_be_data(connected):
+    result = connected.python("1 / 0", raise_errors=False)
+    assert not result and result.error_type == "exception"
+
+
+def test_unknown_methods_are_the_protocols_error(connected):
+    with pytest.raises(furca.ProtocolError):
+        connected.call("exceute")
+
+
+def test_what_has_no_form_is_a_type_error_and_harms_nothing(connected):
+    with pytest.raises(TypeError, match="set"):
+        connected.execute("1", env_vars={1, 2})
+    assert connected.python("1").value == 1
+
+
+def test_output_streams(connected):
+    seen = []
+    connected.python("import sys\nfor i in range(3): print(i, flush=True)\nprint('e', file=sys.stderr)",
+                     on_output=lambda stream, text: seen.append((stream, text)))
+    assert "".join(t for s, t in seen if s == "stdout") == "0\n1\n2\n"
+    assert "".join(t for s, t in seen if s == "stderr") == "e\n"
+
+
+def test_cancel_ends_a_call(connected):
+    call = connected.submit("import time\nwhile True: time.sleep(0.05)", raise_errors=False)
+    time.sleep(0.3)
+    assert call.cancel()
+    assert call.result(20).error_type == "interrupted"
+    assert call.cancel() is False
+
+
+def test_threads_share_a_connection(connected):
+    results = {}
+
+    def work(i):
+        results[i] = connected.python("%d * 2" % i, session="s%d" % (i % 4)).value
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert results == {i: 2 * i for i in range(16)}
+
+
+def test_capabilities_are_called_from_sessions(connected):
+    @connected.capability("contacts.lookup", effect="read")
+    def lookup(name, limit=1):
+        if name == "nobody":
+            raise KeyError(name)
+        return {"name": name, "limit": limit, "nested": connected.python("1 + 1", session="other").value}
+
+    s = connected.session("caps")
+    assert s.run("capabilities.contacts.lookup('Ada', limit=3)").value == {"name": "Ada", "limit": 3, "nested": 2}
+    assert s.read("capabilities.contacts.lookup('Ada')['limit']").value == 1
+    with pytest.raises(furca.CodeError, match="KeyError"):
+        s.run("capabilities.contacts.lookup('nobody')")
+
+
+def test_writing_capabilities_are_refused_to_read_only_calls(connected):
+    sent = []
+    connected.capability("mail.send", effect="write")(sent.append)
+    s = connected.session("mail")
+    s.run("capabilities.mail.send('a')")
+    with pytest.raises(furca.ExecutionError):
+        s.read("capabilities.mail.send('b')")
+    assert sent == ["a"]
+
+
+def test_a_private_engine_starts_and_ends():
+    with furca.Engine(start=True) as private:
+        assert private.python("21 * 2").value == 42
+        pid = private._private.process.pid
+        directory = private._private.directory
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not os.path.exists(directory)
+
+
+def test_a_private_engine_ends_with_its_process():
+    code = """
+        import os, sys
+        import furca
+        engine = furca.Engine(start=True)
+        engine.python("1")
+        print(engine._private.socket, flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    out = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=dict(os.environ, PYTHONPATH=PACKAGE), stdout=subprocess.PIPE, text=True)
+    path = out.stdout.strip()
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            furca.Engine(path, start=False).close()
+        except furca.EngineGone:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the engine outlived the process that started it")
+    subprocess.run(["rm", "-rf", os.path.dirname(path)], check=True)
+
+
+def test_no_engine_is_said_plainly(tmp_path):
+    with pytest.raises(furca.EngineGone, match="furca serve"):
+        furca.Engine(str(tmp_path / "none"))
+
+
+def test_an_engine_that_ends_fails_what_waits(new_engine):
+    engine = new_engine()
+    connected = furca.Engine(engine.socket)
+    call = connected.submit("import time; time.sleep(60)")
+    time.sleep(0.3)
+    engine.process.terminate()
+    with pytest.raises((furca.EngineGone, furca.ExecutionError)):
+        call.result(20)
+    engine.process.wait(20)
+    with pytest.raises(furca.EngineGone):
+        connected.python("1")
+    connected.close()
+
+
+def test_asynchronous_client(engine):
+    async def main():
+        async with furca.AsyncEngine(engine.socket) as connected:
+            values = await asyncio.gather(*(connected.python("%d + 1" % i, session="a%d" % (i % 3)) for i in range(9)))
+            assert [r.value for r in values] == list(range(1, 10))
+
+            async def slow(x):
+                await asyncio.sleep(0.05)
+                return x * 2
+
+            await connected.register(slow, "slow", effect="read")
+            assert (await connected.python("capabilities.slow(21)")).value == 42
+            s = connected.session("async")
+            await s.run("x = [1]")
+            assert (await s.read("x.append(2); x")).value == [1, 2]
+            assert (await s.read("x")).value == [1]
+            with pytest.raises(furca.CodeError):
+                await s.run("nope")
+            assert "x" in [n["name"] for n in (await s.inspect())["names"]]
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_task_interrupts_the_code(engine):
+    async def main():
+        async with furca.AsyncEngine(engine.socket) as connected:
+            task = asyncio.ensure_future(connected.python("import time\nwhile True: time.sleep(0.05)", session="loop"))
+            await asyncio.sleep(0.3)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            # The session is free again: the code was interrupted, not left running.
+            assert (await asyncio.wait_for(connected.python("2 + 2", session="loop"), 20)).value == 4
+
+    asyncio.run(main())
+
+
+def test_session_executor(engine):
+    async def main():
+        async with furca.AsyncEngine(engine.socket) as connected:
+            executor = SessionExecutor(connected)
+            first = await executor.execute("ledger = [3, 1, 2]", "python", state_mode="stateful", session_name="audit")
+            assert set(KEYS) <= set(first) and first["session_created"] is True and first["error"] is None
+            look = await executor.execute("ledger.sort(); ledger", "python", "read_only", first["session_id"])
+            assert (look["result"], look["state_mode"], look["session_name"]) == ([1, 2, 3], "read_only", "audit")
+            assert (await executor.execute("ledger", session_name="audit"))["result"] == [3, 1, 2]
+            refused = await executor.execute("1", state_mode="read_only")
+            assert refused["error_type"] == "validation" and refused["suggestion"]
+            shell = await executor.execute("echo $((6 * 7))", language="bash")
+            assert (shell["stdout"], shell["state_mode"]) == ("42\n", "stateless")
+            assert [s["session_name"] for s in await executor.list_sessions()] == ["audit"]
+
+    asyncio.run(main())
+
+
+def test_tool_dispatcher(connected):
+    tool = tools.ExecuteCode(connected)
+    answer = tool.openai_message({"id": "c1", "function": {"name": "execute_code", "arguments": '{"code": "print(6 * 7)", "language": "python"}'}})
+    assert answer["tool_call_id"] == "c1" and "42" in answer["content"]
+    block = tool.anthropic_block({"id": "t1", "input": {"code": "1 / 0", "language": "python"}})
+    assert block["is_error"] and "ZeroDivisionError" in block["content"]
+    assert "suggestion:" in tool({"code": "1", "language": "python", "state_mode": "read_only"})
+    assert "error (validation)" in tool('{"code": "1", "lang": "python"}')
+    assert "error" in tool("not json")
+    assert tools.dispatch(connected, "other_tool", {}) is None
+    assert tool({"code": "x = 1", "language": "python", "session_name": "t"}) == "ok, no output"
+    assert "[session rolled back]" in tool({"code": "import os; os.abort()", "language": "python", "session_name": "t"})
+
+
+def test_schemas_have_the_contracts_arguments():
+    for style in ("openai", "openai_responses", "anthropic", "mcp"):
+        assert '"execute_code"' in __import__("json").dumps(tools.schema(style))
+    with pytest.raises(ValueError):
+        tools.schema("other")
+
+
+# The real packages, from the index, in a folder of their own beside the build.
+
+CACHE = os.path.join(os.path.dirname(os.environ.get("FURCA", os.path.join(HERE, "x"))), "e2e-packages")
+
+
+def with_package(engine, *requirements, code):
+    """Runs code with the packages and the client on its path, and `path` as the engine's socket."""
+    marker = os.path.join(CACHE, "ready-" + "-".join(requirements))
+    if not os.path.exists(marker):
+        pip = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", CACHE, "--upgrade", "msgpack", *requirements],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if pip.returncode != 0:
+            pytest.skip("pip cannot install %s: %s" % (" ".join(requirements), pip.stdout.strip().splitlines()[-1:]))
+        open(marker, "w").close()
+    program = "path = %r\nimport furca\n%s" % (engine.socket, textwrap.dedent(code))
+    done = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, PYTHONPATH=PACKAGE + os.pathsep + CACHE),
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+
+
+def test_openai_package(engine):
+    with_package(engine, "openai", code="""
+        from openai.types.chat import ChatCompletionMessageToolCall, ChatCompletionToolParam
+        from openai.types.chat.chat_completion_message_tool_call import Function
+        from furca.adapters import tools
+        assert set(tools.schema("openai")) <= set(ChatCompletionToolParam.__annotations__) | {"function"}
+        call = ChatCompletionMessageToolCall(id="c1", type="function", function=Function(name="execute_code",
+            arguments='{"code": "sum(range(10))", "language": "python"}'))
+        with furca.Engine(path) as engine:
+            answer = tools.ExecuteCode(engine).openai_message(call)
+        assert answer == {"role": "tool", "tool_call_id": "c1", "content": "result: 45"}, answer
+    """)
+
+
+def test_anthropic_package(engine):
+    with_package(engine, "anthropic", code="""
+        from anthropic.types import ToolParam, ToolUseBlock
+        from furca.adapters import tools
+        assert set(tools.schema("anthropic")) <= set(ToolParam.__annotations__)
+        block = ToolUseBlock(id="t1", type="tool_use", name="execute_code", input={"code": "sum(range(10))", "language": "python"})
+        with furca.Engine(path) as engine:
+            answer = tools.ExecuteCode(engine).anthropic_block(block)
+        assert answer["content"] == "result: 45" and not answer["is_error"], answer
+    """)
+
+
+def test_langchain_package(engine):
+    with_package(engine, "langchain-core", code="""
+        from furca.adapters.langchain import execute_code_tool
+        with furca.Engine(path) as engine:
+            tool = execute_code_tool(engine, session_name="chain")
+            tool.invoke({"code": "x = 20", "language": "python"})
+            message = tool.invoke({"name": "execute_code", "args": {"code": "x + 1", "language": "python", "state_mode": "read_only"},
+                                   "id": "1", "type": "tool_call"})
+            assert message.content == "result: 21" and message.artifact["result"] == 21, message
+            from langchain_core.utils.function_calling import convert_to_openai_tool
+            assert convert_to_openai_tool(tool)["function"]["parameters"]["required"] == ["code", "language"]
+    """)
+
+
+def test_smolagents_package(engine):
+    with_package(engine, "smolagents", code='''
+        from smolagents import CodeAgent, Model, ChatMessage, tool
+        from furca.adapters.smolagents import FurcaExecutor
+
+        @tool
+        def lookup(name: str) -> str:
+            """Looks a name up.
+
+            Args:
+                name: whom
+            """
+            return name.lower() + "@example.org"
+
+        steps = ["x = lookup('Ada')\\nprint(x)", "import os\\nos.abort()", "final_answer(x)"]
+
+        class Scripted(Model):
+            def generate(self, messages, **kwargs):
+                return ChatMessage(role="assistant", content="Thought: go\\n<code>\\n%s\\n</code>" % steps.pop(0))
+
+        with furca.Engine(path) as engine:
+            executor = FurcaExecutor(engine)
+            agent = CodeAgent(tools=[lookup], model=Scripted(model_id="scripted"), executor=executor, verbosity_level=0)
+            answer = agent.run("find Ada")
+            # The step that crashed cost the step, not the state.
+            assert answer == "ada@example.org", answer
+            agent.cleanup()
+    ''')
