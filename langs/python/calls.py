@@ -1,0 +1,414 @@
+"""A call from its code to its end: what C asks for before, between and after the user's code (session.c)."""
+
+import __future__
+import ast
+import asyncio
+import faulthandler
+import gc
+import inspect as _inspect
+import linecache
+import os
+import random
+import selectors
+import signal
+import sys
+import threading
+import types
+import warnings
+
+INTERRUPT = 58  # the engine's signal
+SESSION, STATELESS, COPY, SNAPSHOT, BRANCH = 1, 2, 3, 4, 5
+MAX_SOURCES = 64 << 20
+MAX_NAMES = 1000
+FUTURES = 0
+for _name in __future__.all_feature_names:
+    FUTURES |= getattr(__future__, _name).compiler_flag
+FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+COROUTINE = 0x80
+
+main = sys.modules["__main__"]
+_given = {"capabilities": capability.capabilities, "functions": capability.functions, "display": display.display}
+_dunder = {}       # what a module's namespace must have
+_sources = {}      # file name -> linecache entry
+_origins = {}      # name -> (call that first bound it, call that last did)
+
+
+class _Call:
+    """The call under way, or the last one."""
+
+    label = None
+    before = {}
+    stored = frozenset()
+    interrupted = False
+    changed = True
+    restore = None
+
+
+_call = _Call()
+_futures = 0       # from __future__ imports of earlier calls
+_loop = None
+
+
+def namespace():
+    return main.__dict__
+
+
+def hidden(name, value):
+    """Names that are not the user's."""
+    return name.startswith("__") and name.endswith("__") or _given.get(name, _call) is value
+
+
+def _on_interrupt(number, frame):
+    if not host.armed():
+        return
+    _call.interrupted = True
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler) and handler is not signal.default_int_handler:
+        handler(signal.SIGINT, frame)
+    else:
+        raise KeyboardInterrupt
+
+
+def _prepare_interrupts():
+    try:
+        if signal.getsignal(INTERRUPT) is not _on_interrupt:
+            signal.signal(INTERRUPT, _on_interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [INTERRUPT])
+    except (ValueError, OSError):
+        pass
+
+
+def _setup():
+    """Once, in the zygote."""
+    tunables = [t for t in os.environ.get("GLIBC_TUNABLES", "").split(":") if t and not t.startswith("glibc.malloc.hugetlb=")]
+    os.environ.pop("GLIBC_TUNABLES", None)
+    if tunables:
+        os.environ["GLIBC_TUNABLES"] = ":".join(tunables)
+    for name in ("FURCA_HUGE_PAGES", "FURCA_FAULT"):
+        os.environ.pop(name, None)
+    os.environ.setdefault("MPLBACKEND", "agg")  # no window may open, whatever DISPLAY says
+    warnings.filterwarnings("ignore", message=".*is non-interactive, and thus cannot be shown.*")
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _prepare_interrupts()
+    streams.install()
+    faulthandler.enable(file=2, all_threads=True)
+    sys.argv[:] = [""]
+    if "" not in sys.path[:1]:
+        sys.path.insert(0, "")
+    names = main.__dict__
+    for name in [name for name in names if name not in ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__")]:
+        del names[name]
+    import builtins
+    _dunder.update(__name__="__main__", __doc__=None, __package__=None, __loader__=names.get("__loader__"), __spec__=None,
+                   __builtins__=builtins)
+    names.update(_dunder)
+    gc.collect()
+    gc.freeze()
+
+
+def _prepare():
+    """What the last call may have broken, before each call."""
+    streams.prepare()
+    streams.begin()
+    display_begin()
+    _prepare_interrupts()
+    if sys.modules.get("__main__") is not main:
+        sys.modules["__main__"] = main
+    names = main.__dict__
+    for name, value in _dunder.items():
+        names.setdefault(name, value)
+    if names.get("__name__") != "__main__":
+        names["__name__"] = "__main__"
+    names.update(_given)
+    if _sources and next(reversed(_sources)) not in linecache.cache:
+        linecache.cache.update(_sources)  # the user cleared the cache
+    capability.calls_begun[0] += 1
+
+
+display_begin = display.begin
+
+
+def _remember(filename, source):
+    entry = (len(source), None, source.splitlines(True), filename)
+    linecache.cache[filename] = _sources[filename] = entry
+    while len(_sources) > 1 and sum(e[0] for e in _sources.values()) > MAX_SOURCES:
+        gone = next(iter(_sources))
+        del _sources[gone]
+        linecache.cache.pop(gone, None)
+
+
+def _compile(tree, filename, mode, flags):
+    return compile(tree, filename, mode, flags, dont_inherit=True)
+
+
+def _steps(source, filename):
+    """The code as steps: its statements, then its last expression. No text of the user's is rewritten."""
+    global _futures
+    if source.startswith("\ufeff"):
+        source = source[1:]
+    _remember(filename, source)
+    tree = _compile(source, filename, "exec", FLAGS | _futures | ast.PyCF_ONLY_AST)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    _call.stored = _stored(tree.body)
+    steps = []
+    futures = _futures
+    if tree.body:
+        code = _compile(tree, filename, "exec", FLAGS | futures)
+        futures |= code.co_flags & FUTURES
+        steps.append((code, bool(code.co_flags & COROUTINE)))
+    if last is not None:
+        expression = ast.copy_location(ast.Expression(last.value), last)
+        code = _compile(expression, filename, "eval", FLAGS | futures)
+        steps.append((code, bool(code.co_flags & COROUTINE)))
+    elif steps:
+        steps.append((_nothing, False))
+    _futures = futures
+    _call.changed = bool(steps)
+    if last is not None and not tree.body:
+        _call.changed = not pure.is_pure(last.value, main.__dict__)
+    return steps
+
+
+def _nothing():
+    """The value of code that ends in a statement."""
+
+
+def _targets(node):
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and not isinstance(child.ctx, ast.Load):
+            yield child.id
+
+
+def _stored(body):
+    """Names that the statements at the top level bind for sure, even to an object that was there before."""
+    names = set()
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(statement.name)
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            names.update((alias.asname or alias.name.partition(".")[0]) for alias in statement.names)
+        elif isinstance(statement, (ast.Assign, ast.AugAssign)):
+            for target in getattr(statement, "targets", None) or [statement.target]:
+                names.update(_targets(target))
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            names.update(_targets(statement.target))
+    return names
+
+
+def _function_steps(function):
+    """A stored function: its source runs in the session's namespace, then it is called; what its source bound goes again."""
+    name = function["name"]
+    filename = "<function %s>" % name
+    source = function["source"]
+    args = function.get("args") or []
+    kwargs = function.get("kwargs") or {}
+    names = main.__dict__
+    _remember(filename, source)
+    tree = _compile(source, filename, "exec", FLAGS | ast.PyCF_ONLY_AST)
+    bound = _stored(tree.body)
+    old = {key: names[key] for key in bound if key in names}
+    code = _compile(tree, filename, "exec", FLAGS)
+    after = {}
+
+    def restore():
+        for key, value in after.items():
+            if names.get(key, _call) is value:
+                if key in old:
+                    names[key] = old[key]
+                else:
+                    names.pop(key, None)
+
+    def invoke():
+        after.update((key, names[key]) for key in bound if key in names)
+        target = names.get(name)
+        if not callable(target):
+            raise NameError("the source of the stored function %r does not define %r" % (name, name))
+        value = target(*args, **kwargs)
+        return drive(value) if _inspect.iscoroutine(value) else value
+
+    _call.restore = restore
+    return [(code, bool(code.co_flags & COROUTINE)), (invoke, False)]
+
+
+def begin(code, label, cwd, env, read_only, function):
+    """Everything before the user's code. The steps to evaluate; raises what the call is to report."""
+    _call.label = int(label) if label and label.isdigit() else label
+    _call.before = {}
+    _call.stored = frozenset()
+    _call.interrupted = False
+    _call.changed = False
+    _call.restore = None
+    _prepare()
+    _call.before = {name: id(value) for name, value in main.__dict__.items()}
+    if cwd:
+        os.chdir(cwd)
+        _call.changed = True
+    for name, value in (env or {}).items():
+        _call.changed = True
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if function is not None:
+        _call.changed = True
+        return _function_steps(function)
+    prepared = _call.changed
+    steps = _steps(code or "", "<call %s>" % (label or "?"))
+    _call.changed = _call.changed or prepared
+    return steps
+
+
+def drive(coroutine):
+    """Runs a coroutine on the session's event loop, which lives from the first await to the session's end."""
+    global _loop
+    if _loop is None or _loop.is_closed():
+        # poll keeps no state in the kernel, so a copy's loop cannot disturb its session's.
+        _loop = asyncio.SelectorEventLoop(selectors.PollSelector())
+    asyncio.set_event_loop(_loop)
+    task = _loop.create_task(coroutine)
+    try:
+        return _loop.run_until_complete(task)
+    except KeyboardInterrupt:
+        if not task.done():
+            task.cancel()
+            try:
+                _loop.run_until_complete(task)
+            except BaseException:
+                pass
+        raise
+    finally:
+        if task.done() and not task.cancelled():
+            task.exception()
+
+
+def describe(value, max_text):
+    """Text and rich forms of the value, figures: still the user's time, since it runs the user's code."""
+    shown, left = None, 0
+    if value is not None:
+        shown, left = text.of(value, max_text)
+        display.value(value)
+    display.figures()
+    return shown, left
+
+
+def _status(error):
+    """Exit status of a SystemExit, and its text where that is not a number."""
+    code = error.code
+    if code is None:
+        return 0, None
+    if isinstance(code, int):
+        return int(code), None
+    try:
+        return 1, str(code)
+    except Exception:
+        return 1, "SystemExit"
+
+
+def _ended(error):
+    """(how, exit code, error text) of a call."""
+    if error is None:
+        return "ok", 0, None
+    if isinstance(error, SystemExit):
+        status, said = _status(error)
+        if said is not None and sys.stderr is not None:
+            try:
+                sys.stderr.write(said + "\n")
+            except Exception:
+                pass
+        status = status if -(1 << 31) <= status < 1 << 31 else 1
+        return "exit", status, b"SystemExit: %d" % status if status else None
+    if isinstance(error, KeyboardInterrupt) and _call.interrupted:
+        return "interrupted", 1, errors.text(error)
+    return "exception", 1, errors.text(error)
+
+
+def _changes():
+    """Names that the call added, rebound and deleted; each name remembers which call did."""
+    names = main.__dict__
+    before = _call.before
+    added, rebound = [], []
+    for name, value in list(names.items()):
+        if not isinstance(name, str) or hidden(name, value):
+            continue
+        if name not in before:
+            added.append(name)
+            _origins[name] = (_call.label, _call.label)
+        elif before[name] != id(value) or name in _call.stored:
+            rebound.append(name)
+            _origins[name] = (_origins.get(name, (None,))[0], _call.label)
+    deleted = [name for name in before if isinstance(name, str) and name not in names and
+               not (name.startswith("__") and name.endswith("__")) and name not in _given]
+    for name in deleted:
+        _origins.pop(name, None)
+    count = len(added) + len(rebound) + len(deleted)
+
+    def bounded(group):
+        return [_safe(name) for name in group[:MAX_NAMES]]
+
+    return {"added": bounded(added), "rebound": bounded(rebound), "deleted": bounded(deleted), "count": count}
+
+
+def _safe(name):
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def finish(error, shown):
+    """The call's end as a tuple for C."""
+    if _call.restore is not None:
+        _call.restore()
+    how, status, said = _ended(error)
+    if error is not None:
+        errors.remove_frames(error)
+        try:
+            display.figures()
+        except BaseException:
+            pass
+    streams.flush_all()
+    changes = _changes()
+    displayed = display.end()
+    data, left = shown or (None, 0)
+    suggestion = None
+    _call.before = {}
+    return how, status, said, suggestion, data, left, displayed, changes, _call.changed
+
+
+def end_child(error):
+    """The status of a forked child that ran off the end of the code."""
+    status = 0
+    if isinstance(error, SystemExit):
+        status, said = _status(error)
+        if said:
+            sys.stderr.write(said + "\n")
+    elif error is not None:
+        sys.stderr.write(errors.text(error).decode() + "\n")
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+    streams.flush_all()
+    return status & 0xff
+
+
+def before_forked(forked):
+    """In a clone made by libc's fork, before the interpreter's handlers reseed the generator."""
+    return random.getstate() if forked else None
+
+
+def cloned(role, state):
+    if state is not None and role in (COPY, SNAPSHOT):
+        random.setstate(state)
+    if role in (SESSION, STATELESS, BRANCH):
+        random.seed()  # sessions are clones of one zygote: they must not draw the same numbers
+        numpy = sys.modules.get("numpy.random")
+        if numpy is not None and role == BRANCH:
+            numpy.seed()
+        set_id = getattr(threading.main_thread(), "_set_native_id", None)
+        if set_id:
+            set_id()
+    if role == COPY:
+        gc.freeze()  # a full collection would write to every object of the session
+
+
+def inspect(detail, name):
+    return inspection.state(main.__dict__, hidden, _origins, detail or "names", name)
+
+
+_setup()

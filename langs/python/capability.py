@@ -1,0 +1,429 @@
+"""The names `capabilities` and `functions`: calls that leave the session on lanes (bridge/wire/lane.h).
+
+A call blocks and gives its value, from any thread and from forked children. In a coroutine, a call that is awaited there, at
+once or by way of gather and the like (awaits.py tells), gives an awaitable instead, so that the event loop goes on.
+"""
+
+import builtins
+import datetime
+import os
+import sys
+import weakref
+
+CAPABILITY, FUNCTION, DESCRIBE, RELEASE = 64, 65, 66, 67
+EXT_HANDLE, EXT_TIME = 2, -1
+
+_UTC = datetime.timezone.utc
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
+
+
+class CapabilityError(Exception):
+    """A capability or a stored function failed. Subclasses made on demand carry the remote type's name and, where it names a
+    built-in exception, are caught by `except` of that one too."""
+
+    type = "CapabilityError"
+    traceback = None
+    suggestion = None
+
+    def __init__(self, message="", type=None, traceback=None, suggestion=None):
+        Exception.__init__(self, message)
+        self.message = message
+        if type is not None:
+            self.type = type
+        self.traceback = traceback
+        self.suggestion = suggestion
+
+    def __str__(self):
+        text = self.message
+        if self.suggestion:
+            text += "\n" + self.suggestion
+        return text
+
+    def __reduce__(self):
+        return (_rebuild, (self.type, self.message, self.traceback, self.suggestion))
+
+
+CapabilityError.__module__ = "capabilities"
+_kinds = {}
+_NOT_BASES = ("StopIteration", "StopAsyncIteration", "Exception", "BaseException", "SyntaxError", "IndentationError", "TabError")
+
+
+def _kind(name):
+    kind = _kinds.get(name)
+    if kind is None:
+        base = getattr(builtins, name, None)
+        bases = (CapabilityError,)
+        if isinstance(base, type) and issubclass(base, Exception) and name not in _NOT_BASES:
+            bases = (CapabilityError, base)
+        space = {"type": name, "__module__": "capabilities", "__doc__": CapabilityError.__doc__, "__str__": CapabilityError.__str__}
+        try:
+            kind = type(CapabilityError)(name, bases, space)
+        except TypeError:
+            kind = type(CapabilityError)(name, (CapabilityError,), space)
+        if len(_kinds) < 1000:
+            _kinds[name] = kind
+    return kind
+
+
+def failed(name, message, traceback=None, suggestion=None):
+    """The exception of a call that failed; called from C."""
+    name = name or "CapabilityError"
+    word = name.rpartition(".")[2]
+    kind = CapabilityError if name == "CapabilityError" else _kind(word if word.isidentifier() else "CapabilityError")
+    error = kind.__new__(kind)
+    CapabilityError.__init__(error, message or name, name, traceback, suggestion)
+    return error
+
+
+_rebuild = failed
+
+
+class Handle:
+    """A value that stays with the client. Its methods are called there; it is given back when this object goes."""
+
+    def __init__(self, token):
+        object.__setattr__(self, "_token", token)
+        weakref.finalize(self, _release, token, host.image()).atexit = False
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Capability("%s.%s" % (self._token, name))
+
+    def __repr__(self):
+        return "<handle %s>" % self._token
+
+
+Handle.__module__ = "capabilities"
+
+
+def _release(token, image):
+    if image == host.image():
+        try:
+            host.call(RELEASE, None, None, None, {"handle": token})
+        except Exception:
+            pass
+
+
+def pack_hook(value):
+    """(ext type, bytes) of what is not plain, or None."""
+    if isinstance(value, Handle):
+        return EXT_HANDLE, value._token.encode()
+    if isinstance(value, datetime.datetime):
+        if value.utcoffset() is None:
+            raise TypeError("a datetime without a time zone has no form on the wire; give it one, for example "
+                            "value.astimezone()")
+        delta = value - _EPOCH
+        seconds = delta.days * 86400 + delta.seconds
+        nanoseconds = delta.microseconds * 1000
+        return EXT_TIME, nanoseconds.to_bytes(4, "big") + seconds.to_bytes(8, "big", signed=True)
+    return None
+
+
+def unpack_hook(kind, data):
+    if kind == EXT_HANDLE:
+        return Handle(data.decode("utf-8", "replace"))
+    if kind == EXT_TIME and len(data) in (4, 8, 12):
+        nanoseconds = 0
+        if len(data) == 4:
+            seconds = int.from_bytes(data, "big")
+        elif len(data) == 8:
+            both = int.from_bytes(data, "big")
+            seconds, nanoseconds = both & 0x3ffffffff, both >> 34
+        else:
+            seconds, nanoseconds = int.from_bytes(data[4:], "big", signed=True), int.from_bytes(data[:4], "big")
+        return _EPOCH + datetime.timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
+    raise ValueError("a value of the unknown extension type %d" % kind)
+
+
+class _LoopLane:
+    """A lane that an event loop serves: many calls at once, answers as they come."""
+
+    def __init__(self, loop):
+        self.loop = loop
+        self.fd = host.open_lane()
+        self.image = host.image()
+        self.calls = {}
+        self.last = 0
+        self.out = bytearray()
+        self.into = bytearray()
+        os.set_blocking(self.fd, False)
+        loop.add_reader(self.fd, self.read)
+
+    def usable(self):
+        return self.fd >= 0 and self.image == host.image()
+
+    def start(self, kind, name, args, kwargs, extra):
+        self.last += 1
+        data = host.encode(kind, self.last, name, args, kwargs, extra)
+        future = self.loop.create_future()
+        self.calls[self.last] = future
+        waiting = bool(self.out)
+        self.out += data
+        if not waiting:
+            self.write()
+        return future
+
+    def write(self):
+        try:
+            while self.out:
+                n = os.write(self.fd, memoryview(self.out)[:1 << 20])
+                del self.out[:n]
+        except (BlockingIOError, InterruptedError):
+            self.loop.add_writer(self.fd, self.write)
+            return
+        except OSError:
+            self.close()
+            return
+        self.loop.remove_writer(self.fd)
+
+    def read(self):
+        try:
+            data = os.read(self.fd, 1 << 20)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self.into += data
+        while self.calls:
+            answer = host.decode(bytes(self.into) if len(self.into) < 65536 or self.whole() else b"")
+            if answer is None:
+                break
+            size, call, good, value = answer
+            del self.into[:size]
+            future = self.calls.pop(call, None)
+            if future is not None and not future.done():
+                if good:
+                    future.set_result(value)
+                else:
+                    future.set_exception(value)
+
+    def whole(self):
+        """Whether a whole frame is there; keeps large answers from being copied at each piece that arrives."""
+        return len(self.into) >= 8 + int.from_bytes(self.into[:4], "little")
+
+    def close(self):
+        if self.fd >= 0:
+            self.loop.remove_reader(self.fd)
+            self.loop.remove_writer(self.fd)
+            os.close(self.fd)
+            self.fd = -1
+        calls, self.calls = self.calls, {}
+        for future in calls.values():
+            if not future.done():
+                future.set_exception(ConnectionError("the engine closed the lane of this call"))
+
+
+_loop_lanes = weakref.WeakKeyDictionary()
+
+
+def _loop_lane(loop):
+    lane = _loop_lanes.get(loop)
+    if lane is None or not lane.usable():
+        lane = _loop_lanes[loop] = _LoopLane(loop)
+    return lane
+
+
+class Pending:
+    """A call under way in an event loop; awaiting it gives the value. Many may wait for it."""
+
+    def __init__(self, future):
+        self._future = future
+
+    def __await__(self):
+        return self._future.__await__()
+
+    def __repr__(self):
+        return "<capability call, to be awaited>"
+
+
+Pending.__module__ = "capabilities"
+
+
+def _running_loop():
+    events = sys.modules.get("asyncio.events")
+    return events._get_running_loop() if events else None
+
+
+def _invoke(kind, name, args, kwargs, extra, frame):
+    loop = _running_loop()
+    if loop is not None and awaits.is_awaited(frame):
+        return Pending(_loop_lane(loop).start(kind, name, args, kwargs, extra))
+    return host.call(kind, name, args, kwargs, extra)
+
+
+_described = (None, None)
+
+
+def _describe():
+    global _described
+    call = calls_begun[0]
+    if _described[0] != call or _described[1] is None:
+        try:
+            _described = (call, host.call(DESCRIBE, None, None, None, None))
+        except Exception:
+            _described = (call, {})
+    return _described[1] or {}
+
+
+calls_begun = [0]  # counts calls, so that descriptions are asked for once in each
+
+
+def _entries(group):
+    entries = _describe().get(group) or ()
+    return {entry["name"]: entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)}
+
+
+def _signature(entry):
+    import inspect
+    params = entry.get("params")
+    if isinstance(params, dict):
+        names = params.get("properties", params)
+        names = list(names) if isinstance(names, dict) else []
+    elif isinstance(params, (list, tuple)):
+        names = [p.get("name") if isinstance(p, dict) else p for p in params]
+    else:
+        return None
+    try:
+        return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+    except (TypeError, ValueError):
+        return None
+
+
+class Capability:
+    """One capability, or a group of them: attributes lead deeper, a call leaves the session."""
+
+    __slots__ = ("_name", "__weakref__")
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, name):
+        if name.startswith("__") and name.endswith("__"):
+            if name == "__signature__":
+                signature = _signature(_entries("capabilities").get(self._name) or {})
+                if signature is not None:
+                    return signature
+            elif name == "__name__":
+                return self._name.rpartition(".")[2]
+            elif name == "__qualname__":
+                return self._name
+            raise AttributeError(name)
+        return Capability(self._name + "." + name if self._name else name)
+
+    def __getitem__(self, name):
+        return Capability(self._name + "." + name if self._name else name)
+
+    def __call__(self, *args, **kwargs):
+        if not self._name:
+            raise TypeError("name a capability: capabilities.NAME(...)")
+        return _invoke(CAPABILITY, self._name, args, kwargs, None, sys._getframe(1))
+
+    def __dir__(self):
+        prefix = self._name + "." if self._name else ""
+        names = {name[len(prefix):].split(".")[0] for name in _entries("capabilities") if name.startswith(prefix)}
+        return sorted(names | ({"map"} if not self._name else set()))
+
+    @property
+    def __doc__(self):
+        entry = _entries("capabilities").get(self._name)
+        if entry is None:
+            names = dir(self)
+            return "Capabilities of the agent: %s" % (", ".join(names) or "none are registered")
+        return "%s\n\neffect: %s" % (entry.get("doc") or self._name, entry.get("effect", "write"))
+
+    def __repr__(self):
+        return "<capability %s>" % self._name if self._name else "<capabilities: %s>" % ", ".join(dir(self))
+
+    def __reduce__(self):
+        return (_restore, ("capabilities", self._name))
+
+
+class Capabilities(Capability):
+    """What the agent can do, by dotted names: capabilities.contacts.lookup("Ada", limit=3)."""
+
+    __slots__ = ()
+
+    def map(self, name, calls):
+        """Calls one capability many times at once: `calls` is a list of argument lists, or of dicts of keywords, or of single
+        arguments. The list of values in that order; the first failure is raised when all have ended."""
+        packed = []
+        for call in calls:
+            if isinstance(call, dict):
+                packed.append(((), call))
+            elif isinstance(call, (list, tuple)):
+                packed.append((tuple(call), {}))
+            else:
+                packed.append(((call,), {}))
+        name = name._name if isinstance(name, Capability) else name
+        values = []
+        for at in range(0, len(packed), 1024):
+            values += host.call_many(CAPABILITY, name, packed[at:at + 1024])
+        return values
+
+
+class Function:
+    """A stored function: runs where `on` says, by default as a stateless call."""
+
+    __slots__ = ("_name", "_where", "__weakref__")
+
+    def __init__(self, name, where=None):
+        self._name = name
+        self._where = where
+
+    def on(self, state_mode=None, session_id=None, session_name=None):
+        """The same function at another coordinate."""
+        where = {"state_mode": state_mode, "session_id": session_id, "session_name": session_name}
+        return Function(self._name, {key: value for key, value in where.items() if value is not None})
+
+    def __call__(self, *args, **kwargs):
+        return _invoke(FUNCTION, self._name, args, kwargs, self._where, sys._getframe(1))
+
+    @property
+    def __doc__(self):
+        entry = _entries("functions").get(self._name) or {}
+        return entry.get("doc") or "The stored function %s." % self._name
+
+    def __repr__(self):
+        return "<stored function %s>" % self._name
+
+    def __reduce__(self):
+        return (_restore, ("functions", self._name))
+
+
+class Functions:
+    """The stored functions: functions.NAME(...)."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return Function(name)
+
+    def __getitem__(self, name):
+        return Function(name)
+
+    def __dir__(self):
+        return sorted(_entries("functions"))
+
+    def __repr__(self):
+        return "<functions: %s>" % ", ".join(dir(self))
+
+    def __reduce__(self):
+        return (_restore, ("functions", ""))
+
+
+capabilities = Capabilities("")
+functions = Functions()
+for _each in (Capability, Capabilities, Function, Functions):
+    _each.__module__ = "capabilities"
+
+
+def _restore(root, name):
+    if root == "functions":
+        return Function(name) if name else functions
+    return Capability(name) if name else capabilities

@@ -1,0 +1,112 @@
+"""Standard streams over descriptors 0, 1 and 2, which belong to the user's code.
+
+Lines are written at once, as to a terminal, so that output keeps its order with that of children and of C code and nothing is
+lost with the process; the rest is flushed before a fork and at the end of a call. Text without a form in UTF-8 is escaped.
+"""
+
+import io
+import os
+import sys
+
+
+class _Raw(io.FileIO):
+    """Counts what goes through, for the place of displayed things in the output."""
+
+    count = 0
+
+    def write(self, data):
+        n = io.FileIO.write(self, data)
+        if n:
+            self.count += n
+        return n
+
+
+def _writer(fd, name):
+    raw = _Raw(fd, "w", closefd=False)
+    raw.name = name
+    text = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    text.mode = "w"
+    return text
+
+
+def _reader():
+    raw = io.FileIO(0, "r", closefd=False)
+    raw.name = "<stdin>"
+    text = io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8", errors="surrogateescape")
+    text.mode = "r"
+    return text
+
+
+_own = {}
+
+
+def _closed(stream):
+    try:
+        return stream.closed
+    except Exception:
+        return False
+
+
+def prepare():
+    """Makes sure that there are streams: a call that closed one or set it to None is not the last to print."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            if fd == 0:
+                new = os.open(os.devnull, os.O_RDONLY)
+                if new:
+                    os.dup2(new, 0)
+                    os.close(new)
+    for name in ("stdin", "stdout", "stderr"):
+        own = _own.get(name)
+        if own is None or _closed(own):
+            own = _own[name] = _reader() if name == "stdin" else _writer(1 if name == "stdout" else 2, "<%s>" % name)
+        dunder = "__%s__" % name
+        if getattr(sys, dunder, None) is None or _closed(getattr(sys, dunder)):
+            setattr(sys, dunder, own)
+        if getattr(sys, name, None) is None or _closed(getattr(sys, name)):
+            setattr(sys, name, own)
+
+
+def install():
+    """Replaces the interpreter's own streams by ours."""
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, name, None)
+        setattr(sys, "__%s__" % name, None)
+    prepare()
+
+
+def flush():
+    """Writes what is buffered in our own streams; what fails is left for the user's next write to find."""
+    for name in ("stdout", "stderr"):
+        stream = _own.get(name)
+        if stream is not None:
+            try:
+                stream.flush()
+            except Exception:
+                pass
+
+
+def flush_all():
+    """Also flushes what the user put in their place."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and stream not in _own.values():
+            try:
+                stream.flush()
+            except Exception:
+                pass
+    flush()
+
+
+def begin():
+    stream = _own["stdout"]
+    stream.buffer.raw.count = 0
+
+
+def written():
+    """Bytes that this call has written to stdout through Python; call after flush."""
+    try:
+        return _own["stdout"].buffer.raw.count
+    except Exception:
+        return 0
