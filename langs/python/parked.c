@@ -32,7 +32,8 @@ void furca_parked_note(void)
 
 	noted.n = 0;
 	noted.self = (uint64_t)pthread_self();
-	if (frames && PyDict_Size(frames) > 1) {
+	/* The main thread, which asks, runs no Python code now and is not among them. */
+	if (frames && PyDict_Size(frames) > 0) {
 		uint64_t *ident = realloc(noted.ident, (size_t)PyDict_Size(frames) * sizeof(*ident));
 
 		if (ident) {
