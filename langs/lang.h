@@ -19,12 +19,16 @@ struct furca_lang {
 	 * installed. Blocks on stat(2) only.
 	 */
 	int (*argv)(const char *env_dir, char ***ret_argv, struct furca_err *err);
+	const char *const *env; /* "K=V", NULL-terminated: what a zygote needs in its environment from the start */
 };
 
 /* By index from 0 (NULL behind the last) and by name (NULL: unknown). */
 const struct furca_lang *furca_lang_at(size_t index);
 const struct furca_lang *furca_lang_find(const char *name, size_t n);
 void furca_lang_argv_free(char **argv);
+
+/* `base` (a NULL-terminated environ) with the language's own variables: malloc'ed, for furca_lang_argv_free. NULL: no memory. */
+char **furca_lang_env(const struct furca_lang *lang, char *const *base);
 
 /* The directory of host programs: $FURCA_LIBEXEC, else beside the running program in a build tree, else the installed one. */
 const char *furca_lang_libexec(void);

@@ -5,11 +5,19 @@ libfurca_host_la_SOURCES = \
 	langs/output.c langs/output.h
 libfurca_host_la_LIBADD = libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
 
+# The table of languages, for the engine.
+noinst_LTLIBRARIES += libfurca-lang.la
+libfurca_lang_la_SOURCES = langs/lang.c langs/lang.h
+libfurca_lang_la_LIBADD = libfurca-base.la
+
 if HAVE_CHECK
-langs_tests = tests/unit/test_output
+langs_tests = tests/unit/test_output tests/unit/test_lang
 check_PROGRAMS += $(langs_tests)
 TESTS += $(langs_tests)
 tests_unit_test_output_SOURCES = tests/unit/test_output.c
 tests_unit_test_output_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_output_LDADD = libfurca-host.la $(CHECK_LIBS)
+tests_unit_test_lang_SOURCES = tests/unit/test_lang.c
+tests_unit_test_lang_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_lang_LDADD = libfurca-lang.la $(CHECK_LIBS)
 endif
