@@ -1,5 +1,6 @@
 #include "tests/unit/clone_harness.h"
 
+#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -255,4 +256,46 @@ int harness_try(int (*check)(void))
 	if (r == 0)
 		harness_tell(check());
 	return r < 0 ? 4000 : harness_verdict();
+}
+
+static const struct harness_case *current;
+
+START_TEST(run_case)
+{
+	int verdict = harness_run(current[_i].body);
+
+	ck_assert_msg(verdict == 0, "%s: %d", current[_i].name, verdict);
+}
+END_TEST
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+int harness_main(const char *name, const struct harness_case *cases, int n)
+{
+#ifdef SANITIZED
+	(void)cases;
+	(void)n;
+	(void)run_case_fn;
+	printf("skipped: %s, for AddressSanitizer does not survive clones of threaded processes\n", name);
+	return 77;
+#else
+	Suite *suite = suite_create(name);
+	TCase *group = tcase_create("clones");
+	SRunner *runner = srunner_create(suite);
+
+	current = cases;
+	tcase_set_timeout(group, 3600);
+	tcase_add_loop_test(group, run_case, 0, n);
+	suite_add_tcase(suite, group);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+#endif
 }
