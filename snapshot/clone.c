@@ -426,7 +426,7 @@ int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *
 
 void furca_clone_unpark(void)
 {
-	furca_freeze_unpark();
+	furca_freeze_unpark(1U << FURCA_THREAD_HELD);
 }
 
 int furca_clone_promote(struct furca_err *err)
@@ -439,7 +439,7 @@ int furca_clone_promote(struct furca_err *err)
 	furca_offsets_restore();
 	furca_thread_restore_robust(&furca_born_unpromoted);
 	furca_born_unpromoted = (struct furca_thread){0};
-	furca_freeze_unpark();
+	furca_freeze_unpark(1U << FURCA_THREAD_SUSPENDED);
 	release_lock();
 	return 0;
 }

@@ -23,6 +23,7 @@
 #define RUN_S 120
 
 static int verdicts[2] = {-1, -1};
+static int told = -1; /* in a clone: where it tells its verdict */
 static int last_cell = -1, last_pidfd = -1;
 static unsigned seed;
 
@@ -68,8 +69,6 @@ int harness_run(int (*body)(void))
 		return -1;
 	if (subject == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (pipe2(verdicts, O_CLOEXEC) < 0)
-			_exit(1);
 		int line = body();
 		/* A line does not fit into an exit status. */
 		if (line)
@@ -182,6 +181,9 @@ int harness_clone(struct furca_clone_args *args, struct furca_clone_report *repo
 	struct furca_err own = FURCA_ERR_INIT;
 	char text[600];
 
+	/* A clone that makes clones has a pipe of its own. */
+	if (verdicts[0] < 0 && pipe2(verdicts, O_CLOEXEC) < 0)
+		return -errno;
 	if (args->cell == 0)
 		args->cell = harness_cell();
 	if (args->cell < -1) {
@@ -194,6 +196,8 @@ int harness_clone(struct furca_clone_args *args, struct furca_clone_report *repo
 	int r = furca_clone(args, report, &pidfd, err ? err : &own);
 	if (r == 0) {
 		last_cell = last_pidfd = -1;
+		told = verdicts[1];
+		verdicts[0] = verdicts[1] = -1;
 		return 0;
 	}
 	last_cell = args->cell;
@@ -209,7 +213,7 @@ int harness_clone(struct furca_clone_args *args, struct furca_clone_report *repo
 
 void harness_tell(int verdict)
 {
-	if (write(verdicts[1], &verdict, sizeof(verdict)) != (ssize_t)sizeof(verdict))
+	if (write(told, &verdict, sizeof(verdict)) != (ssize_t)sizeof(verdict))
 		_exit(1);
 	_exit(0);
 }
