@@ -11,7 +11,7 @@ for header in $(cd "$top" && find base bridge snapshot langs engine bench -name 
 	esac
 	count=$((count + 1))
 	if ! printf '#include "%s"\n#include "%s"\nint header_compiles;\n' "$header" "$header" |
-		${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -fsyntax-only -I"$top" -I"$build" \
+		${CC:-cc} -std=gnu17 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -fsyntax-only -I"$top" -I"$top/include" -I"$build" \
 			$HEADER_CFLAGS $flags -x c -; then
 		echo "$header does not compile alone"
 		bad=$((bad + 1))
