@@ -1,11 +1,15 @@
 # snapshot/: may include base and bridge/wire
 noinst_LTLIBRARIES += libfurca-snapshot.la
 libfurca_snapshot_la_SOURCES = \
-	snapshot/barrier.c snapshot/barrier.def snapshot/barriers.h \
+	snapshot/barrier.c snapshot/barrier.def \
+	snapshot/barriers.c snapshot/barriers.h \
 	snapshot/cell.c snapshot/cell.h \
 	snapshot/changes.c snapshot/changes.h \
 	snapshot/clone.h snapshot/probe.h \
+	snapshot/fds.c snapshot/fds.h snapshot/fds_remake.c snapshot/fds_remake.h snapshot/fds_sockets.c \
 	snapshot/init.c snapshot/init.h snapshot/init_loop.h \
+	snapshot/landlock.c snapshot/landlock.h \
+	snapshot/memory.c snapshot/memory.h \
 	snapshot/mounts.c snapshot/mounts.h \
 	snapshot/overlay.c snapshot/overlay.h \
 	snapshot/privileges.c snapshot/privileges.h \
@@ -14,7 +18,7 @@ libfurca_snapshot_la_CPPFLAGS = $(AM_CPPFLAGS) $(CAP_CFLAGS) $(SECCOMP_CFLAGS)
 libfurca_snapshot_la_LIBADD = libfurca-wire.la libfurca-base.la $(CAP_LIBS) $(SECCOMP_LIBS) $(MSGPACK_LIBS)
 
 if HAVE_CHECK
-snapshot_tests = tests/unit/test_init tests/unit/test_cell
+snapshot_tests = tests/unit/test_init tests/unit/test_cell tests/unit/test_fds
 check_PROGRAMS += $(snapshot_tests)
 TESTS += $(snapshot_tests)
 snapshot_test_libs = libfurca-snapshot.la $(CHECK_LIBS)
@@ -24,4 +28,8 @@ tests_unit_test_init_LDADD = $(snapshot_test_libs)
 tests_unit_test_cell_SOURCES = tests/unit/test_cell.c tests/unit/init_client.h
 tests_unit_test_cell_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_cell_LDADD = $(snapshot_test_libs)
+snapshot_lab = tests/unit/copy_lab.h tests/unit/init_client.h tests/unit/clone_harness.c tests/unit/clone_harness.h
+tests_unit_test_fds_SOURCES = tests/unit/test_fds.c $(snapshot_lab)
+tests_unit_test_fds_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_fds_LDADD = $(snapshot_test_libs)
 endif

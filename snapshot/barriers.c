@@ -1,0 +1,410 @@
+#include "snapshot/barriers.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/proc.h"
+#include "snapshot/cell.h"
+#include "snapshot/fds.h"
+#include "snapshot/landlock.h"
+#include "snapshot/memory.h"
+#include "snapshot/privileges.h"
+#include "snapshot/raw.h"
+
+#include "base/banned.h"
+
+/* The barriers around the whole process; putting one of them up means that privileges go. */
+#define AROUND                                                                                                         \
+	(FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES | FURCA_BARRIER_IPC | FURCA_BARRIER_NETWORK | FURCA_BARRIER_PRIVILEGES)
+
+struct furca_barriers {
+	unsigned wanted, required;
+	int cell;	  /* borrowed pidfd, or -1 */
+	unsigned flags;	  /* CLONE_NEW* that entering the cell changes */
+	bool privileges;  /* capabilities go, a filter is loaded */
+	bool no_cap_left; /* entered a user namespace without barriers: what that gives must not stay */
+	unsigned filter;  /* the chosen one */
+	struct furca_fd rules; /* Landlock, where there is no cell */
+	char cwd[4096];
+	struct furca_fds fds;
+	struct furca_memory memory;
+};
+
+/* ---- planning ---------------------------------------------------------------------------------------------------- */
+
+static const struct {
+	unsigned flag;
+	const char *name;
+	unsigned long request; /* PIDFD_GET_…_NAMESPACE, Linux 6.11 */
+} namespaces[] = {
+	{CLONE_NEWUSER, "user", _IO(0xff, 9)}, {CLONE_NEWNS, "mnt", _IO(0xff, 3)}, {CLONE_NEWPID, "pid", _IO(0xff, 5)},
+	{CLONE_NEWIPC, "ipc", _IO(0xff, 2)},   {CLONE_NEWNET, "net", _IO(0xff, 4)}, {CLONE_NEWUTS, "uts", _IO(0xff, 10)},
+	{CLONE_NEWCGROUP, "cgroup", _IO(0xff, 1)},
+};
+
+/* The inode of a namespace of the process behind `pidfd`; 0 where it cannot be seen. */
+static ino_t namespace_of(int pidfd, pid_t pid, size_t which)
+{
+	char path[64];
+	struct stat st;
+	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(ioctl(pidfd, namespaces[which].request, 0));
+
+	if (fd.n >= 0)
+		return fstat(fd.n, &st) == 0 ? st.st_ino : 0;
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, namespaces[which].name);
+	return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* Which namespaces of the cell are not ours already. */
+static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err)
+{
+	pid_t pid = furca_proc_pid_of(plan->cell);
+
+	for (size_t i = 0; i < FURCA_COUNT(namespaces); i++) {
+		char path[64];
+		struct stat st;
+		ino_t theirs = namespace_of(plan->cell, pid, i);
+
+		(void)snprintf(path, sizeof(path), "/proc/thread-self/ns/%s", namespaces[i].name);
+		if (stat(path, &st) < 0)
+			continue; /* this kernel has no such namespaces */
+		if (!theirs)
+			return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.", "the cell has ended");
+		if (theirs != st.st_ino)
+			plan->flags |= namespaces[i].flag;
+	}
+	return 0;
+}
+
+/* A root of its own would make the paths of the cell other than ours. */
+static int look_at_root(const struct furca_barriers *plan, struct furca_err *err)
+{
+	char root[8] = "";
+
+	if (readlink("/proc/self/root", root, sizeof(root) - 1) > 0 && strcmp(root, "/") != 0 && (plan->flags & CLONE_NEWNS))
+		return furca_fail(err, FURCA_E_ISOLATION, 0, "a process in a chroot cannot be put into a cell");
+	return 0;
+}
+
+/* Where no cell holds a barrier, the filter has to; these are added when the barrier is wanted. */
+static void choose_filter(struct furca_barriers *plan)
+{
+	bool ipc = (plan->flags & CLONE_NEWIPC) != 0, net = (plan->flags & CLONE_NEWNET) != 0;
+
+	plan->filter = !net ? FURCA_FILTER_NO_UNIX : 0;
+	if ((plan->wanted & FURCA_BARRIER_IPC) && !ipc)
+		plan->filter |= FURCA_FILTER_NO_IPC;
+	if ((plan->wanted & FURCA_BARRIER_NETWORK) && !net)
+		plan->filter |= FURCA_FILTER_NO_NETWORK;
+	if ((plan->wanted & FURCA_BARRIER_PROCESSES) && !(plan->flags & CLONE_NEWPID))
+		plan->filter |= FURCA_FILTER_NO_OTHERS;
+	if ((plan->wanted & FURCA_BARRIER_DISK) && plan->cell < 0)
+		plan->filter |= FURCA_FILTER_NO_METADATA;
+}
+
+static int plan_privileges(struct furca_barriers *plan, struct furca_err *err)
+{
+	int r;
+
+	choose_filter(plan);
+	r = furca_privileges_prepare(plan->filter, err);
+	/* Whether the cell's disk is its own shows only inside it. */
+	if (r == 0)
+		r = furca_privileges_prepare(plan->filter | FURCA_FILTER_NO_UNIX, err);
+	if (r < 0 || plan->cell >= 0 || furca_landlock_abi() < FURCA_LANDLOCK_DISK)
+		return r;
+	return furca_landlock_rules((plan->wanted & FURCA_BARRIER_DISK) != 0, &plan->rules, err);
+}
+
+/* What cannot be had without a cell is known before anything is stopped. */
+static int refuse_early(const struct furca_barriers *plan, struct furca_err *err)
+{
+	int abi = furca_landlock_abi();
+
+	if (plan->cell >= 0)
+		return 0;
+	if ((plan->required & FURCA_BARRIER_DISK) && abi < FURCA_LANDLOCK_DISK)
+		return furca_fail(err, FURCA_E_ISOLATION, 0, "there is no cell, and Landlock cannot guard the disk here");
+	if ((plan->required & FURCA_BARRIER_PROCESSES) && abi < FURCA_LANDLOCK_SCOPE)
+		return furca_fail(err, FURCA_E_ISOLATION, 0, "there is no cell, and Landlock cannot guard other processes here");
+	return 0;
+}
+
+static int plan_fds(struct furca_barriers *plan, const struct furca_barriers_args *args, struct furca_err *err)
+{
+	FURCA_AUTO_FREE int *keep = malloc((args->n_keep + 1) * sizeof(*keep));
+	size_t n = args->n_keep;
+
+	if (!keep)
+		return furca_fail(err, FURCA_E_MEMORY, ENOMEM, "cannot plan the descriptors of a clone");
+	if (n)
+		memcpy(keep, args->keep, n * sizeof(*keep));
+	if (plan->rules.n >= 0)
+		keep[n++] = plan->rules.n; /* until the rules are up */
+	return furca_fds_plan(&plan->fds, keep, n, args->drop, args->n_drop, err);
+}
+
+static int make_plan(struct furca_barriers *plan, const struct furca_barriers_args *args, struct furca_err *err)
+{
+	int r = plan->cell >= 0 ? compare_namespaces(plan, err) : 0;
+
+	if (r == 0)
+		r = look_at_root(plan, err);
+	if (r == 0)
+		r = refuse_early(plan, err);
+	plan->privileges = (plan->wanted & AROUND) != 0;
+	plan->no_cap_left = !plan->privileges && (plan->flags & CLONE_NEWUSER);
+	if (r == 0 && plan->privileges)
+		r = plan_privileges(plan, err);
+	/* The filter that most copies will need is compiled once, early: a zygote's children inherit it. */
+	if (r == 0 && !plan->privileges)
+		r = furca_privileges_prepare(0, err);
+	plan->fds.own_files = !(plan->wanted & FURCA_BARRIER_DISK);
+	plan->fds.own_network = (plan->flags & CLONE_NEWNET) != 0;
+	plan->fds.no_datagrams = plan->privileges && (plan->filter & FURCA_FILTER_NO_UNIX);
+	return r == 0 ? plan_fds(plan, args, err) : r;
+}
+
+int furca_barriers_plan(const struct furca_barriers_args *args, struct furca_barriers **ret, struct furca_err *err)
+{
+	/* Mapped, not malloc'ed: large, and freed in two processes. */
+	struct furca_barriers *plan = mmap(NULL, sizeof(*plan), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (plan == MAP_FAILED)
+		return furca_fail(err, FURCA_E_MEMORY, ENOMEM, "cannot plan the barriers of a clone");
+	plan->wanted = args->barriers & ~(unsigned)FURCA_BARRIER_THREADS;
+	plan->required = args->required & ~(unsigned)FURCA_BARRIER_THREADS;
+	plan->cell = args->cell;
+	plan->rules = FURCA_FD_NONE;
+	plan->memory.skip = args->shared;
+	plan->memory.skip_size = args->shared_size;
+	int r = make_plan(plan, args, err);
+	if (r < 0) {
+		furca_barriers_free(plan);
+		return r;
+	}
+	*ret = plan;
+	return 0;
+}
+
+void furca_barriers_free(struct furca_barriers *plan)
+{
+	if (!plan)
+		return;
+	furca_fds_free(&plan->fds);
+	furca_fd_done(&plan->rules);
+	(void)munmap(plan, sizeof(*plan));
+}
+
+/* ---- raw from here ----------------------------------------------------------------------------------------------- */
+
+int furca_barriers_census(struct furca_barriers *plan)
+{
+	if (furca_raw(SYS_getcwd, plan->cwd, sizeof(plan->cwd)) < 0)
+		plan->cwd[0] = '\0';
+	return (plan->wanted & FURCA_BARRIER_DESCRIPTORS) ? furca_fds_census(&plan->fds) : 0;
+}
+
+bool furca_barriers_new_pids(const struct furca_barriers *plan)
+{
+	return (plan->flags & CLONE_NEWPID) != 0;
+}
+
+int furca_barriers_enter(struct furca_barriers *plan)
+{
+	return plan->flags ? (int)furca_raw(SYS_setns, plan->cell, plan->flags) : 0;
+}
+
+static int fail_at(struct furca_barriers_result *ret, int stage, long r)
+{
+	ret->stage = stage;
+	ret->sys = (int32_t)-r;
+	return (int)r;
+}
+
+static void hold(const struct furca_barriers *plan, struct furca_barriers_result *ret, unsigned barrier, int mechanism)
+{
+	if (!(plan->wanted & barrier))
+		return;
+	ret->held |= barrier;
+	ret->mechanism[__builtin_ctz(barrier)] = (uint8_t)mechanism;
+}
+
+/* What the cell's init has put up, from the mark that it left where the disk is the cell's own. */
+static bool read_mark(struct furca_cell_facts *facts)
+{
+	long fd = furca_raw_open(FURCA_CELL_MARK, O_RDONLY | O_NOFOLLOW), n;
+
+	if (fd < 0)
+		return false;
+	n = furca_raw(SYS_read, fd, facts, sizeof(*facts));
+	furca_raw_close(fd);
+	return n == (long)sizeof(*facts) && memcmp(facts->magic, FURCA_CELL_MAGIC, sizeof(facts->magic)) == 0;
+}
+
+static void note_cell(struct furca_barriers *plan, struct furca_barriers_result *ret)
+{
+	struct furca_cell_facts facts;
+
+	if (plan->flags & CLONE_NEWPID)
+		hold(plan, ret, FURCA_BARRIER_PROCESSES, FURCA_MECHANISM_PID_NAMESPACE);
+	if (plan->flags & CLONE_NEWIPC)
+		hold(plan, ret, FURCA_BARRIER_IPC, FURCA_MECHANISM_IPC_NAMESPACE);
+	if (plan->flags & CLONE_NEWNET)
+		hold(plan, ret, FURCA_BARRIER_NETWORK, FURCA_MECHANISM_NET_NAMESPACE);
+	if ((plan->flags & CLONE_NEWNS) && read_mark(&facts) && (facts.held & FURCA_BARRIER_DISK)) {
+		hold(plan, ret, FURCA_BARRIER_DISK, facts.mechanism[__builtin_ctz(FURCA_BARRIER_DISK)]);
+		plan->fds.overlay = (plan->wanted & FURCA_BARRIER_DISK) != 0;
+	} else {
+		plan->filter |= FURCA_FILTER_NO_UNIX;
+		plan->fds.no_datagrams = plan->privileges;
+	}
+}
+
+/* Whatever is required and held neither by now nor by a later step. */
+static unsigned missing(const struct furca_barriers *plan, const struct furca_barriers_result *ret)
+{
+	unsigned later = FURCA_BARRIER_MEMORY | FURCA_BARRIER_DESCRIPTORS | FURCA_BARRIER_PRIVILEGES;
+
+	if (plan->rules.n >= 0)
+		later |= FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES;
+	if (plan->filter & FURCA_FILTER_NO_IPC)
+		later |= FURCA_BARRIER_IPC;
+	if (plan->filter & FURCA_FILTER_NO_NETWORK)
+		later |= FURCA_BARRIER_NETWORK;
+	return plan->required & ~ret->held & ~(later & plan->wanted);
+}
+
+/* A signal to process group 0 leaves a pid namespace unless the group is new. Fails, harmlessly, where it is new already. */
+static void leave_session(const struct furca_barriers *plan)
+{
+	if (plan->wanted & AROUND)
+		furca_raw(SYS_setsid);
+}
+
+static long enter_cwd(const struct furca_barriers *plan)
+{
+	long r;
+
+	if (!(plan->flags & CLONE_NEWNS))
+		return 0;
+	/* Joining a mount namespace has put us at its root, so a directory that has gone leaves us there. */
+	r = plan->cwd[0] == '/' ? furca_raw(SYS_chdir, plan->cwd) : 0;
+	return r == -ENOENT || r == -EACCES || r == -ENOTDIR ? 0 : r;
+}
+
+static int make_private(struct furca_barriers *plan, struct furca_barriers_result *ret)
+{
+	int r;
+
+	furca_fds_drop(&plan->fds);
+	if (plan->wanted & FURCA_BARRIER_DESCRIPTORS) {
+		r = furca_fds_privatise(&plan->fds);
+		if (r < 0)
+			return fail_at(ret, FURCA_STAGE_FDS, r);
+		ret->buried = plan->fds.buried;
+		ret->copied = plan->fds.copied;
+		hold(plan, ret, FURCA_BARRIER_DESCRIPTORS, FURCA_MECHANISM_PRIVATE_DESCRIPTORS);
+	} else if (plan->fds.netlink >= 0) {
+		furca_raw_close(plan->fds.netlink);
+		plan->fds.netlink = -1;
+	}
+	if (plan->wanted & FURCA_BARRIER_MEMORY) {
+		plan->memory.fds = (plan->wanted & FURCA_BARRIER_DESCRIPTORS) ? &plan->fds : NULL;
+		r = furca_memory_privatise(&plan->memory);
+		if (r < 0)
+			return fail_at(ret, FURCA_STAGE_MEMORY, r);
+		ret->copied += plan->memory.copied;
+		hold(plan, ret, FURCA_BARRIER_MEMORY, FURCA_MECHANISM_PRIVATE_MAPPINGS);
+	}
+	return 0;
+}
+
+static int lower_privileges(struct furca_barriers *plan, struct furca_barriers_result *ret)
+{
+	int r;
+
+	if (!plan->privileges)
+		return 0;
+	r = furca_privileges_lower();
+	if (r < 0)
+		return fail_at(ret, FURCA_STAGE_PRIVILEGES, r);
+	if (plan->rules.n >= 0) {
+		r = furca_landlock_enter(plan->rules.n);
+		if (r < 0)
+			return fail_at(ret, FURCA_STAGE_LANDLOCK, r);
+		furca_raw_close(plan->rules.n);
+		plan->rules.n = -1;
+		hold(plan, ret, FURCA_BARRIER_DISK, FURCA_MECHANISM_LANDLOCK);
+	}
+	return 0;
+}
+
+int furca_barriers_apply(struct furca_barriers *plan, struct furca_barriers_result *ret)
+{
+	bool scoped = plan->rules.n >= 0;
+	long r;
+	int s;
+
+	note_cell(plan, ret);
+	if (missing(plan, ret))
+		return fail_at(ret, FURCA_STAGE_ENTER, -ENODATA);
+	leave_session(plan);
+	r = enter_cwd(plan);
+	if (r < 0)
+		return fail_at(ret, FURCA_STAGE_CWD, r);
+	s = make_private(plan, ret);
+	if (s == 0)
+		s = lower_privileges(plan, ret);
+	if (s < 0)
+		return s;
+	if (scoped && !(plan->flags & CLONE_NEWPID))
+		hold(plan, ret, FURCA_BARRIER_PROCESSES, FURCA_MECHANISM_SCOPE);
+	ret->stage = FURCA_STAGE_DONE;
+	return 0;
+}
+
+int furca_barriers_seal_thread(const struct furca_barriers *plan)
+{
+	return plan->privileges || plan->no_cap_left ? furca_privileges_drop() : 0;
+}
+
+int furca_barriers_seal(const struct furca_barriers *plan, struct furca_barriers_result *ret)
+{
+	int r = furca_barriers_seal_thread(plan);
+
+	if (r < 0)
+		return fail_at(ret, FURCA_STAGE_PRIVILEGES, r);
+	if (!plan->privileges)
+		return 0;
+	r = furca_privileges_filter(plan->filter);
+	if (r < 0)
+		return fail_at(ret, FURCA_STAGE_FILTER, r);
+	hold(plan, ret, FURCA_BARRIER_PRIVILEGES, FURCA_MECHANISM_CAPABILITIES);
+	if (plan->filter & FURCA_FILTER_NO_IPC)
+		hold(plan, ret, FURCA_BARRIER_IPC, FURCA_MECHANISM_SECCOMP);
+	if (plan->filter & FURCA_FILTER_NO_NETWORK)
+		hold(plan, ret, FURCA_BARRIER_NETWORK, FURCA_MECHANISM_SECCOMP);
+	return 0;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_barriers_result *result, struct furca_err *err)
+{
+	if (result->stage == FURCA_STAGE_ENTER && result->sys == ENODATA) {
+		unsigned bits = missing(plan, result);
+
+		return furca_fail(err, FURCA_E_ISOLATION, 0, "the barrier '%s' is required and cannot be put up here",
+				  furca_barrier_word(bits ? __builtin_ctz(bits) : 0));
+	}
+	return furca_fail(err, FURCA_E_ISOLATION, result->sys, "the copy could not %s (%s)", furca_barriers_stage_text(result->stage),
+			  strerror(result->sys));
+}

@@ -1,0 +1,30 @@
+/*
+ * Making a clone's shared mappings private, at the same addresses. Mappings that can never be written stay. Of the others:
+ *
+ *   of a file or memfd that fds.c has replaced   mapped anew, shared, from the private file: they stay one
+ *   of a named file in an overlay, up to FURCA_FDS_COPY_UP   mapped anew, shared, from the cell's own copy of the file
+ *   up to FURCA_MEMORY_COPY, of anything (SysV and POSIX shared memory, semaphores)   a new shared mapping with the same content
+ *   larger    a private view of the same object: what the original writes later can be seen, nothing is written through
+ *   of devices and rings   zeros, so that stray writes hurt nobody
+ *
+ * "Shared" is shared with children of the clone alone. For the clone while it has one thread; raw calls only.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "snapshot/fds.h"
+
+#define FURCA_MEMORY_COPY ((uint64_t)1 << 20)
+
+struct furca_memory {
+	const void *skip; /* a mapping to be left alone, or NULL */
+	uint64_t skip_size;
+	const struct furca_fds *fds; /* after furca_fds_privatise; NULL: descriptors stay shared */
+	unsigned copied;	     /* how many mappings were copied or mapped anew */
+	uint64_t failed_at;	     /* where it failed */
+	char name[4352], text[16384];
+};
+
+/* 0 or -errno: a mapping at failed_at is still shared. */
+int furca_memory_privatise(struct furca_memory *memory);
