@@ -3,12 +3,43 @@ noinst_LTLIBRARIES += libfurca-bridge.la
 libfurca_bridge_la_SOURCES = \
 	bridge/caps.c bridge/caps.h \
 	bridge/conn.c bridge/conn.h \
-	bridge/idmap.c bridge/idmap.h \
 	bridge/listener.c \
 	bridge/server.c bridge/server.h
+libfurca_bridge_la_LIBADD = libfurca-client.la
+
+# The client library: what include/furca.h declares is all that the shared one shows.
+noinst_LTLIBRARIES += libfurca-client.la
+libfurca_client_la_CPPFLAGS = $(AM_CPPFLAGS) -DFURCA_BINDIR=\"$(bindir)\"
+libfurca_client_la_CFLAGS = $(AM_CFLAGS) -pthread
+libfurca_client_la_SOURCES = \
+	include/furca.h bridge/client.h \
+	bridge/args.c bridge/args.h \
+	bridge/client.c bridge/client_call.c bridge/client_caps.c bridge/client_open.c bridge/client_result.c \
+	bridge/idmap.c bridge/idmap.h bridge/json.c bridge/json.h
+libfurca_client_la_LIBADD = libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
+
+lib_LTLIBRARIES += libfurca.la
+include_HEADERS += include/furca.h
+EXTRA_DIST += bridge/furca.sym
+libfurca_la_SOURCES =
+libfurca_la_LIBADD = libfurca-client.la $(MSGPACK_LIBS)
+libfurca_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -export-symbols $(top_srcdir)/bridge/furca.sym -no-undefined -pthread
+
+# The subcommands of the program.
+noinst_LTLIBRARIES += libfurca-cli.la
+libfurca_cli_la_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+libfurca_cli_la_CFLAGS = $(AM_CFLAGS) -pthread
+libfurca_cli_la_SOURCES = \
+	bridge/cli.c bridge/cli.h bridge/cli_engine.c bridge/cli_envs.c bridge/cli_exec.c bridge/cli_inspect.c bridge/cli_sessions.c \
+	bridge/commands.c \
+	bridge/doctor.c \
+	bridge/json_read.c bridge/json_read.h \
+	bridge/schema.c bridge/schema.h \
+	bridge/serve.c
+libfurca_cli_la_LIBADD = $(JANSSON_LIBS)
 
 if HAVE_CHECK
-bridge_tests = tests/unit/test_conn tests/unit/test_caps tests/unit/test_server
+bridge_tests = tests/unit/test_conn tests/unit/test_caps tests/unit/test_client tests/unit/test_server
 check_PROGRAMS += $(bridge_tests)
 TESTS += $(bridge_tests)
 bridge_test_libs = libfurca-bridge.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS) $(CHECK_LIBS)
@@ -19,6 +50,10 @@ tests_unit_test_conn_LDADD = $(bridge_test_libs)
 tests_unit_test_caps_SOURCES = tests/unit/test_caps.c
 tests_unit_test_caps_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_caps_LDADD = $(bridge_test_libs)
+tests_unit_test_client_SOURCES = tests/unit/test_client.c
+tests_unit_test_client_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_client_CFLAGS = $(AM_CFLAGS) -pthread
+tests_unit_test_client_LDADD = $(bridge_test_libs)
 # The real loop under the server, a stand-in for the engine.
 tests_unit_test_server_SOURCES = tests/unit/test_server.c
 tests_unit_test_server_CPPFLAGS = $(CHECK_CPPFLAGS)

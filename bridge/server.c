@@ -354,6 +354,28 @@ static bool peer_allowed(int fd)
 	return false;
 }
 
+static int add_peer(struct furca_server *server, struct furca_fd fd)
+{
+	FURCA_AUTO_FD struct furca_fd mine = fd;
+	struct peer *peer = calloc(1, sizeof(*peer));
+
+	if (!peer)
+		return -ENOMEM;
+	peer->server = server;
+	peer->id = ++server->last_id;
+	furca_conn_init(&peer->conn, &conn_events, peer);
+	if (furca_idmap_add(&server->peers, peer->id, peer) < 0) {
+		free(peer);
+		return -ENOMEM;
+	}
+	peer->fd = furca_fd_take(&mine);
+	furca_loop_drop(server->loop, &server->linger_op);
+	int r = furca_loop_recv(server->loop, peer->fd.n, on_received, peer, &peer->recv_op);
+	if (r < 0)
+		peer_free(peer);
+	return r;
+}
+
 static void on_accept(void *owner, struct furca_fd fd)
 {
 	FURCA_AUTO_FD struct furca_fd mine = fd;
@@ -361,24 +383,23 @@ static void on_accept(void *owner, struct furca_fd fd)
 
 	if (!peer_allowed(mine.n))
 		return;
-	if (server->peers.count >= FURCA_MAX_CLIENTS) {
+	if (server->peers.count >= FURCA_MAX_CLIENTS)
 		furca_log(FURCA_LOG_WARN, "bridge", "refused reason=clients limit=%d", FURCA_MAX_CLIENTS);
-		return;
-	}
-	struct peer *peer = calloc(1, sizeof(*peer));
-	if (!peer)
-		return;
-	peer->server = server;
-	peer->id = ++server->last_id;
-	furca_conn_init(&peer->conn, &conn_events, peer);
-	if (furca_idmap_add(&server->peers, peer->id, peer) < 0) {
-		free(peer);
-		return;
-	}
-	peer->fd = furca_fd_take(&mine);
-	furca_loop_drop(server->loop, &server->linger_op);
-	if (furca_loop_recv(server->loop, peer->fd.n, on_received, peer, &peer->recv_op) < 0)
-		peer_free(peer);
+	else if (add_peer(server, furca_fd_take(&mine)) < 0)
+		furca_log(FURCA_LOG_WARN, "bridge", "refused reason=memory");
+}
+
+int furca_server_adopt(struct furca_server *server, struct furca_engine *engine, struct furca_fd fd, struct furca_err *err)
+{
+	FURCA_AUTO_FD struct furca_fd mine = fd;
+
+	server->engine = engine;
+	int r = furca_fd_cloexec(mine.n, 1);
+	if (r == 0)
+		r = furca_fd_nonblock(mine.n, 1);
+	if (r == 0)
+		r = peer_allowed(mine.n) ? add_peer(server, furca_fd_take(&mine)) : -EPERM;
+	return r < 0 ? furca_fail(err, FURCA_E_SYSTEM, -r, "cannot serve the inherited connection") : 0;
 }
 
 static void on_linger(void *owner)

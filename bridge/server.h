@@ -37,6 +37,9 @@ extern const struct furca_engine_events furca_server_events;
 int furca_server_start(struct furca_server *server, struct furca_engine *engine, const struct furca_listener *listener,
 		       struct furca_err *err);
 
+/* Serves one connected socket, without accepting others. 0 or -errno. */
+int furca_server_adopt(struct furca_server *server, struct furca_engine *engine, struct furca_fd fd, struct furca_err *err);
+
 /* Stops accepting and closes every connection. The engine may still call the events; they do nothing. */
 void furca_server_stop(struct furca_server *server);
 

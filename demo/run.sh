@@ -26,4 +26,4 @@ if [ ! -f "$data/flights.csv.zip" ]; then
 	mv "$data/$package-$version/$package/data/planes.csv" "$data/$package-$version/$package/data/flights.csv.zip" "$data"
 	rm -rf "${data:?}/$package-$version"
 fi
-FURCA=$build/furca FURCA_LIBEXEC=$build PYTHONPATH=$here/../bridge/python PYTHONDONTWRITEBYTECODE=1 exec "$python" "$here/audit.py" "$data"
+FURCA_PROGRAM=$build/furca FURCA_LIBEXEC=$build PYTHONPATH=$here/../bridge/python PYTHONDONTWRITEBYTECODE=1 exec "$python" "$here/audit.py" "$data"

@@ -58,6 +58,13 @@ const char *furca_env_dir(const struct furca_envs *envs, uint64_t venv_id)
 	return env && env->state == FURCA_ENV_READY ? env->dir : NULL;
 }
 
+const char *furca_env_interpreter(const struct furca_envs *envs, uint64_t venv_id)
+{
+	struct furca_env *env = furca_env_find(envs, venv_id);
+
+	return env ? env->interpreter : NULL;
+}
+
 const char *furca_env_preload(const struct furca_envs *envs, uint64_t venv_id)
 {
 	struct furca_env *env = furca_env_find(envs, venv_id);
@@ -79,6 +86,7 @@ void furca_env_free(struct furca_env *env)
 	free(env->canonical);
 	free(env->failure);
 	free(env->python);
+	free(env->interpreter);
 	free(env->preload);
 	free(env->dir);
 	free(env->site);
@@ -110,16 +118,20 @@ static char *preload_code(json_t *canonical)
 static bool read_canonical(struct furca_env *env)
 {
 	json_t *canonical = json_loads(env->canonical, 0, NULL);
-	const char *version = json_string_value(json_object_get(json_object_get(canonical, "python"), "version"));
-	bool ok = version && asprintf(&env->site, "%s/lib/python%s/site-packages", env->dir, version) >= 0;
+	json_t *python = json_object_get(canonical, "python");
+	const char *version = json_string_value(json_object_get(python, "version"));
+	const char *interpreter = json_string_value(json_object_get(python, "executable"));
+	bool ok = version && interpreter && asprintf(&env->site, "%s/lib/python%s/site-packages", env->dir, version) >= 0;
 
-	if (!ok)
-		env->site = NULL;
-	else
+	if (ok) {
 		env->python = strdup(version);
+		env->interpreter = strdup(interpreter);
+	} else {
+		env->site = NULL;
+	}
 	env->preload = preload_code(canonical);
 	json_decref(canonical);
-	return ok && env->python;
+	return ok && env->python && env->interpreter;
 }
 
 struct furca_env *furca_env_add(struct furca_envs *envs, const struct furca_store_env *row)

@@ -90,6 +90,9 @@ void furca_env_release(struct furca_envs *envs, uint64_t venv_id);
 /* A zygote of it did not come up: the next use looks at every file before it is taken for sound. */
 void furca_env_suspect(struct furca_envs *envs, uint64_t venv_id);
 
+/* The path of the interpreter it is made from, ready or not; NULL: no such environment. Borrowed. */
+const char *furca_env_interpreter(const struct furca_envs *envs, uint64_t venv_id);
+
 /* Python code that a fresh zygote of it runs before its first clone ([tool.furca] preload); NULL: none. Borrowed. */
 const char *furca_env_preload(const struct furca_envs *envs, uint64_t venv_id);
 

@@ -13,6 +13,7 @@ struct furca_env {
 	uint64_t id;
 	char *digest, *name, *spec, *canonical, *failure;
 	char *python;  /* "3.11" */
+	char *interpreter;
 	char *preload; /* code, or NULL */
 	char *dir, *site;
 	double created_at, built_at, used_at, stored_use;

@@ -6,10 +6,13 @@
  * runs HOST RUN with `function` at the coordinate given, as it runs an execute. This module knows no session: it resolves
  * names, checks arguments, and turns result maps into lane answers.
  *
- * The mode where none is given: of the caller's kind for execute (python without environment is stateful, else stateless).
- * A stateful call from a lane whose target is the caller's own session is answered with INLINE: the host runs the source itself,
- * in its own namespace. A stateful call whose target is busy with a call that waits for this one (a cycle) would never
- * start: events.call refuses it, naming the chain.
+ * The mode where none is given: as for execute, python without environment is stateful, everything else stateless. Stateful on a
+ * lane, in the caller's own language and environment, with no session named or the caller's own: answered with INLINE, the host
+ * runs the source in its own namespace, be that a session's, a copy's or a stateless call's. From a read-only call nothing else
+ * may be stateful, and what is stateless must run without effect (`harmless`). A stateful call whose target waits for this very call
+ * (a cycle) would never start: events.call refuses it.
+ *
+ * The value of a Python function is what it returns; of a bash function what it prints, as $(…) gives it.
  */
 #pragma once
 
@@ -40,6 +43,17 @@ struct furca_function_call {
 	furca_client_id client;		/* from a client: whose call it is */
 	uint64_t msgid;
 	furca_function_origin origin;	/* from a lane: which; then client and msgid are 0 */
+	bool harmless;			/* from a read-only call: nothing it does may last */
+};
+
+/* What runs on the lane of an origin. */
+struct furca_function_from {
+	const char *language;
+	uint64_t venv_id;
+	bool read_only;	 /* a read-only call, directly or because the call that called it is one */
+	bool own_session; /* the arguments name the session that runs it, as its live process */
+	bool has_session; /* it belongs to a session, as its process or as a copy: this one */
+	uint64_t session_id;
 };
 
 struct furca_functions_events {
@@ -52,11 +66,8 @@ struct furca_functions_events {
 	 * that of the call the lane belongs to, its capabilities go to that call's client.
 	 */
 	void (*call)(void *user, const struct furca_function_call *call);
-	/*
-	 * Of a lane's call: whether (language, venv_id, session) names the session that the lane belongs to, as its live
-	 * process. `args` as in furca_function_call.
-	 */
-	bool (*is_own_session)(void *user, furca_function_origin origin, struct furca_view args);
+	/* Who calls on that lane; `args` as in furca_function_call. False: it has gone, and waits for no answer. */
+	bool (*from)(void *user, furca_function_origin origin, struct furca_view args, struct furca_function_from *ret);
 	/* Sends one frame on the lane of `origin`: `frame` is FURCA_LANE_VALUE, _FAILED or _INLINE, `body` the packed map. */
 	void (*reply)(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body);
 };

@@ -75,29 +75,55 @@ int furca_method_uint(struct furca_view args, const char *key, bool required, ui
 	return 1;
 }
 
-void furca_method_refuse(struct furca_buf *out, const struct furca_err *err, const char *lines, struct furca_view received)
+/* The six keys of the refusal form. */
+static void pack_refusal(msgpack_packer *pk, const struct furca_err *err, const char *lines, struct furca_view received)
 {
 	FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
-	msgpack_packer pk;
 
 	(void)furca_buf_append_text(&text, err->text);
 	if (lines && *lines)
 		(void)furca_buf_printf(&text, "\n%s", lines);
+	furca_pack_text(pk, "ok");
+	msgpack_pack_false(pk);
+	furca_pack_text(pk, "error");
+	furca_pack_bytes(pk, text.data, text.len);
+	furca_pack_text(pk, "error_type");
+	furca_pack_text(pk, furca_err_type(err->code));
+	furca_pack_text(pk, "suggestion");
+	furca_pack_text(pk, furca_err_suggestion(err));
+	furca_pack_text(pk, "received");
+	if (furca_view_size(received))
+		furca_pack_raw(pk, received);
+	else
+		msgpack_pack_map(pk, 0);
+	furca_pack_text(pk, "state");
+	furca_pack_text(pk, "unchanged");
+}
+
+void furca_method_refuse(struct furca_buf *out, const struct furca_err *err, const char *lines, struct furca_view received)
+{
+	msgpack_packer pk;
+
 	furca_packer(&pk, out);
 	msgpack_pack_map(&pk, 6);
-	furca_pack_text(&pk, "ok");
-	msgpack_pack_false(&pk);
-	furca_pack_text(&pk, "error");
-	furca_pack_bytes(&pk, text.data, text.len);
-	furca_pack_text(&pk, "error_type");
-	furca_pack_text(&pk, furca_err_type(err->code));
-	furca_pack_text(&pk, "suggestion");
-	furca_pack_text(&pk, furca_err_suggestion(err));
-	furca_pack_text(&pk, "received");
-	if (furca_view_size(received))
-		furca_pack_raw(&pk, received);
-	else
-		msgpack_pack_map(&pk, 0);
-	furca_pack_text(&pk, "state");
-	furca_pack_text(&pk, "unchanged");
+	pack_refusal(&pk, err, lines, received);
+}
+
+void furca_method_refuse_call(struct furca_buf *out, const struct furca_err *err, struct furca_view received)
+{
+	static const char *const empty[] = {"stdout", "stderr"};
+	static const char *const nil[] = {"result", "result_text", "exit_code", "session"};
+	msgpack_packer pk;
+
+	furca_packer(&pk, out);
+	msgpack_pack_map(&pk, 6 + FURCA_COUNT(empty) + FURCA_COUNT(nil));
+	pack_refusal(&pk, err, NULL, received);
+	for (size_t i = 0; i < FURCA_COUNT(empty); i++) {
+		furca_pack_text(&pk, empty[i]);
+		furca_pack_text(&pk, "");
+	}
+	for (size_t i = 0; i < FURCA_COUNT(nil); i++) {
+		furca_pack_text(&pk, nil[i]);
+		msgpack_pack_nil(&pk);
+	}
 }

@@ -34,20 +34,26 @@ static bool stands(const struct furca_thread *thread)
 	return thread->word == furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN);
 }
 
-/* Threads that were parked already stay so. */
-static void choose_parked(void)
+static uint32_t parking_of(const struct furca_thread *thread)
 {
 	const struct furca_clone_args *args = furca_born.args;
 
+	if (thread->parked == FURCA_THREAD_HELD)
+		return FURCA_THREAD_HELD;
+	if (args->role == FURCA_CLONE_SNAPSHOT)
+		return FURCA_THREAD_SUSPENDED;
+	if (args->park && args->park(args->park_data, thread->tid, furca_thread_pthread(thread)))
+		return FURCA_THREAD_HELD;
+	return FURCA_THREAD_RUNS;
+}
+
+static void choose_parked(void)
+{
 	for (uint32_t i = 0; i < furca_threads_high(); i++) {
 		struct furca_thread *thread = furca_threads_at(i);
 
-		if (!stands(thread) || thread == furca_born.caller || thread->parked)
-			continue;
-		if (args->role == FURCA_CLONE_SNAPSHOT)
-			thread->parked = 1;
-		else if (args->park)
-			thread->parked = args->park(args->park_data, thread->tid, furca_thread_pthread(thread));
+		if (stands(thread) && thread != furca_born.caller)
+			thread->parked = parking_of(thread);
 	}
 }
 

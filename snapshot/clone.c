@@ -75,7 +75,7 @@ static uint64_t resident_bytes(void)
 }
 
 /* The caller's own slot; the other threads filled theirs in the handler. */
-static int record_caller(void)
+static int record_caller(uint64_t pending)
 {
 	struct furca_thread *thread =
 		furca_threads_take(furca_thread_word(furca_freeze_generation(), FURCA_THREAD_TAKEN));
@@ -84,7 +84,7 @@ static int record_caller(void)
 		return -E2BIG;
 	thread->parked = 0;
 	thread->proc_tid = 0;
-	thread->pending = 0;
+	thread->pending = pending;
 	furca_thread_record(thread);
 	if (!thread->robust) {
 		thread->robust = furca_born_unpromoted.robust;
@@ -233,16 +233,17 @@ struct attempt {
 /* With all signals blocked: stops the other threads and looks at them. 0 or -errno; a->frozen says whether to thaw. */
 static int stop_others(struct attempt *a)
 {
+	uint64_t pending = 0;
 	int r;
 
 	if (!furca_born.one_thread) {
 		if ((r = furca_freeze(a->deadline_us, a->err)) < 0)
 			return r;
 		a->frozen = true;
-		if ((r = furca_detect_threads(a->err)) < 0)
+		if ((r = furca_detect_threads(&pending, a->err)) < 0)
 			return r;
 	}
-	if ((r = record_caller()) < 0)
+	if ((r = record_caller(pending)) < 0)
 		return furca_fail(a->err, FURCA_E_CLONE, -r, "the process has more than %d threads", FURCA_THREADS_MAX);
 	if (!furca_born.one_thread && !furca_born.keep_tids && (r = may_renumber(a->err)) < 0)
 		return r;
@@ -425,7 +426,7 @@ int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *
 
 void furca_clone_unpark(void)
 {
-	furca_freeze_unpark();
+	furca_freeze_unpark(1U << FURCA_THREAD_HELD);
 }
 
 int furca_clone_promote(struct furca_err *err)
@@ -438,7 +439,7 @@ int furca_clone_promote(struct furca_err *err)
 	furca_offsets_restore();
 	furca_thread_restore_robust(&furca_born_unpromoted);
 	furca_born_unpromoted = (struct furca_thread){0};
-	furca_freeze_unpark();
+	furca_freeze_unpark(1U << FURCA_THREAD_SUSPENDED);
 	release_lock();
 	return 0;
 }

@@ -12,11 +12,23 @@ libfurca_snapshot_la_SOURCES += \
 	snapshot/thread.c snapshot/thread.h
 
 if HAVE_CHECK
-clone_tests = tests/unit/test_clone
+clone_harness = tests/unit/clone_harness.c tests/unit/clone_harness.h
+clone_tests = tests/unit/test_clone tests/unit/test_clone_locks tests/unit/test_clone_state tests/unit/test_clone_park tests/unit/test_clone_refuse
 check_PROGRAMS += $(clone_tests)
 TESTS += $(clone_tests)
-clone_harness = tests/unit/clone_harness.c tests/unit/clone_harness.h
 tests_unit_test_clone_SOURCES = tests/unit/test_clone.c $(clone_harness)
 tests_unit_test_clone_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_clone_LDADD = $(snapshot_test_libs) -lpthread
+tests_unit_test_clone_locks_SOURCES = tests/unit/test_clone_locks.c $(clone_harness)
+tests_unit_test_clone_locks_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_clone_locks_LDADD = $(snapshot_test_libs) -lpthread
+tests_unit_test_clone_state_SOURCES = tests/unit/test_clone_state.c $(clone_harness)
+tests_unit_test_clone_state_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_clone_state_LDADD = $(snapshot_test_libs) -lpthread
+tests_unit_test_clone_park_SOURCES = tests/unit/test_clone_park.c $(clone_harness)
+tests_unit_test_clone_park_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_clone_park_LDADD = $(snapshot_test_libs) -lpthread
+tests_unit_test_clone_refuse_SOURCES = tests/unit/test_clone_refuse.c $(clone_harness)
+tests_unit_test_clone_refuse_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_clone_refuse_LDADD = $(snapshot_test_libs) -lpthread
 endif

@@ -185,7 +185,7 @@ static const char *difference(const struct furca_thread *thread, const char *the
 	return NULL;
 }
 
-int furca_detect_threads(struct furca_err *err)
+int furca_detect_threads(uint64_t *ret_pending, struct furca_err *err)
 {
 	static char ours[2048], theirs[2048];
 	uint64_t word = furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN);
@@ -194,6 +194,7 @@ int furca_detect_threads(struct furca_err *err)
 
 	if (furca_raw_read_file("/proc/thread-self/status", ours, sizeof(ours)) <= 0)
 		return furca_fail(err, FURCA_E_SYSTEM, ENOENT, "cannot read the state of the process from /proc");
+	*ret_pending = (p = furca_raw_after(ours, "\nSigPnd:")) ? furca_raw_number(&p, 16) : 0;
 	for (uint32_t i = 0; i < furca_threads_high(); i++) {
 		struct furca_thread *thread = furca_threads_at(i);
 

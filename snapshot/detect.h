@@ -15,9 +15,9 @@ int furca_detect_process(int threads, struct furca_err *err);
 
 /*
  * While all threads stand still: reads each thread's status, notes its pending signals, and compares credentials, filters, file
- * table and working directory with the caller's. Raw calls only. As above.
+ * table and working directory with the caller's, whose own pending signals go to *ret_pending. Raw calls only. As above.
  */
-int furca_detect_threads(struct furca_err *err);
+int furca_detect_threads(uint64_t *ret_pending, struct furca_err *err);
 
 /* Whether a thread that stands still holds a robust mutex; such locks name their owner by thread number. Raw. */
 bool furca_detect_robust_held(const struct furca_thread *thread);

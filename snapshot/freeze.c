@@ -46,6 +46,7 @@ struct census {
 	int missing;	  /* not stopped yet */
 	int asleep;	  /* of those, not on a processor and not about to be */
 	pid_t blame;	  /* one of them, as /proc numbers it */
+	bool queue_full;  /* the user's limit on queued signals is used up */
 };
 
 /* Waits in the handler while the gate is shut or the thread is parked, then gives the slot back. */
@@ -54,13 +55,14 @@ static void wait_at_gate(struct furca_thread *thread)
 	for (;;) {
 		uint64_t word = furca_load(&thread->word);
 		uint32_t generation = furca_thread_generation(word);
+		uint32_t parked;
 		bool was_parked = false;
 
 		while (furca_load(&world.gate) == generation)
 			furca_raw_wait(&world.gate, generation, -1, FURCA_RAW_PRIVATE);
-		while (furca_load(&thread->parked)) {
+		while ((parked = furca_load(&thread->parked)) != FURCA_THREAD_RUNS) {
 			was_parked = true;
-			furca_raw_wait(&thread->parked, 1, -1, FURCA_RAW_PRIVATE);
+			furca_raw_wait(&thread->parked, parked, -1, FURCA_RAW_PRIVATE);
 		}
 		if (was_parked)
 			furca_thread_restore_robust(thread);
@@ -215,7 +217,7 @@ static int call(struct census *census, pid_t tid, pid_t proc_tid)
 	furca_store(&thread->word, furca_thread_word(0, FURCA_THREAD_FREE));
 	if (e == -ESRCH)
 		return 0;
-	/* The limit on queued signals is reached: try again. */
+	census->queue_full = e == -EAGAIN;
 	census->missing++;
 	census->asleep++;
 	census->blame = proc_tid;
@@ -271,6 +273,7 @@ static int pass(struct census *census)
 	census->pass++;
 	census->called = census->missing = census->asleep = 0;
 	census->blame = 0;
+	census->queue_full = false;
 	furca_raw(SYS_lseek, census->directory, 0, SEEK_SET);
 	for (;;) {
 		long n = furca_raw(SYS_getdents64, census->directory, world.names, sizeof(world.names));
@@ -348,6 +351,9 @@ static int blame(const struct census *census, int r, struct furca_err *err)
 	if (r == -E2BIG)
 		return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Use fewer threads in this session.",
 					  "the process has more than %d threads", FURCA_THREADS_MAX);
+	if (census->queue_full)
+		return furca_fail_suggest(err, FURCA_E_CLONE, EAGAIN, "Raise the limit (ulimit -i), or let pending signals be handled.",
+					  "the limit on queued signals is used up, so that threads cannot be stopped");
 	if (!census->blame)
 		return furca_fail_suggest(err, FURCA_E_CLONE, r < 0 ? -r : ETIMEDOUT, "Try again when fewer threads are being made.",
 					  "the threads of the process could not be stopped");
@@ -407,16 +413,17 @@ void furca_freeze_adopt(void)
 	}
 }
 
-int furca_freeze_unpark(void)
+int furca_freeze_unpark(uint32_t which)
 {
 	int n = 0;
 
 	for (uint32_t i = 0; i < furca_threads_high(); i++) {
 		struct furca_thread *thread = furca_threads_at(i);
 
-		if (furca_thread_state(furca_load(&thread->word)) != FURCA_THREAD_FROZEN || !furca_load(&thread->parked))
+		if (furca_thread_state(furca_load(&thread->word)) != FURCA_THREAD_FROZEN ||
+		    !(1U << furca_load(&thread->parked) & which))
 			continue;
-		furca_store(&thread->parked, 0);
+		furca_store(&thread->parked, FURCA_THREAD_RUNS);
 		furca_raw_wake(&thread->parked, 1, FURCA_RAW_PRIVATE);
 		n++;
 	}

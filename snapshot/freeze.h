@@ -43,8 +43,8 @@ uint32_t furca_freeze_generation(void);
 /* Opens the gate. */
 void furca_freeze_thaw(void);
 
-/* Lets parked threads run. Returns how many. Raw. */
-int furca_freeze_unpark(void);
+/* Lets parked threads run: bits 1 << enum furca_thread_parked. Returns how many. Raw. */
+int furca_freeze_unpark(uint32_t which);
 
 /* How many are parked. Raw. */
 int furca_freeze_parked(void);

@@ -27,6 +27,12 @@ enum furca_thread_state {
 	FURCA_THREAD_FROZEN, /* the thread waits at the gate or is parked */
 };
 
+enum furca_thread_parked {
+	FURCA_THREAD_RUNS,
+	FURCA_THREAD_HELD,	/* by the caller's policy; clones of this process keep it so */
+	FURCA_THREAD_SUSPENDED, /* in a snapshot; a copy made of it decides anew */
+};
+
 /* struct sched_attr, version 1; libc has no such type before 2.41. */
 struct furca_thread_sched {
 	uint32_t size, policy;
@@ -46,7 +52,7 @@ struct furca_thread_call {
 struct furca_thread {
 	struct furca_arch_context context; /* where the thread goes on in a clone */
 	uint64_t word;			   /* generation << 8 | state */
-	uint32_t parked;		   /* futex: 1, stays when the gate opens */
+	uint32_t parked;		   /* futex: enum furca_thread_parked; not 0, stays when the gate opens */
 	uint32_t scan;			   /* pass of the census that last saw it */
 	pid_t tid, proc_tid;		   /* its number here, and in /proc (another where /proc is an outer namespace's) */
 	unsigned long tls, gs;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The part of bash's internal interface that the builtin uses, written by hand: furca-bash.so builds without bash headers,
- * and one binary loads into bash 4.4 to 5.3. tests/unit/bash_abi_check.c compares it with the headers of an installed
- * bash-builtins package. Structures are mirrored only as far as they are read.
+ * and one binary loads into bash 4.4 to 5.3. tests/check-bash-abi.sh compares it with the headers of an installed bash-builtins
+ * package. Structures are mirrored only as far as they are read.
  *
  * Strong symbols are bound at load time (-z now): a bash that lacks one refuses `enable -f`. Symbols that are not in every
  * release are weak, so that their address is null where they are missing.
@@ -104,6 +104,8 @@ enum { NOT_JUMPED, FORCE_EOF, DISCARD, EXITPROG, ERREXIT, SIGEXIT, EXITBLTIN };
 
 #define FURCA_WEAK __attribute__((weak))
 
+#ifndef FURCA_BASH_ABI_TYPES_ONLY /* the check has bash's own declarations of what follows */
+
 /* parser and executor */
 extern int parse_command(void);
 extern int execute_command(COMMAND *);
@@ -195,3 +197,5 @@ extern void *hash_remove(const char *, void *, int) FURCA_WEAK;
 extern int running_trap FURCA_WEAK; /* the signal whose trap runs, plus one */
 extern int wait_intr_flag FURCA_WEAK, wait_signal_received FURCA_WEAK;
 extern int evalnest_max FURCA_WEAK, sourcenest_max FURCA_WEAK;
+
+#endif

@@ -24,3 +24,8 @@ furca-bash.so: libfurca-bash.la $(srcdir)/langs/bash/exports.map
 	$(AM_V_at)mv -f $@.tmp $@
 
 EXTRA_DIST += langs/bash/COPYING langs/bash/exports.map
+
+# The hand-written interface against the headers of an installed bash-builtins.
+dist_check_SCRIPTS += tests/check-bash-abi.sh
+TESTS += tests/check-bash-abi.sh
+EXTRA_DIST += tests/bash_abi_check.c

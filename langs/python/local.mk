@@ -36,8 +36,8 @@ _furca_host.abi3.so: libfurca-python.la
 	$(AM_V_CCLD)$(CC) -shared $(AM_CFLAGS) $(CFLAGS) $(AM_LDFLAGS) $(LDFLAGS) -o $@ -Wl,-Bsymbolic \
 	-Wl,-u,PyInit__furca_host .libs/libfurca-python.a $(MSGPACK_LIBS) $(CAP_LIBS) $(SECCOMP_LIBS) -lpthread -ldl
 
-# The environment tool, run by the own interpreter as they are; beside the host programs.
-env_scripts = envtool.py envspec.py envbuild.py envcheck.py envpython.py
+# The environment tool and the checker of stored functions, run by the own interpreter as they are; beside the host programs.
+env_scripts = envtool.py envspec.py envbuild.py envcheck.py envpython.py functool.py
 host_DATA += $(env_scripts)
 CLEANFILES += $(env_scripts)
 EXTRA_DIST += $(env_scripts:%=langs/python/%)

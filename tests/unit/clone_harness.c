@@ -1,5 +1,6 @@
 #include "tests/unit/clone_harness.h"
 
+#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -22,6 +23,7 @@
 #define RUN_S 120
 
 static int verdicts[2] = {-1, -1};
+static int told = -1; /* in a clone: where it tells its verdict */
 static int last_cell = -1, last_pidfd = -1;
 static unsigned seed;
 
@@ -67,8 +69,6 @@ int harness_run(int (*body)(void))
 		return -1;
 	if (subject == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (pipe2(verdicts, O_CLOEXEC) < 0)
-			_exit(1);
 		int line = body();
 		/* A line does not fit into an exit status. */
 		if (line)
@@ -181,6 +181,9 @@ int harness_clone(struct furca_clone_args *args, struct furca_clone_report *repo
 	struct furca_err own = FURCA_ERR_INIT;
 	char text[600];
 
+	/* A clone that makes clones has a pipe of its own. */
+	if (verdicts[0] < 0 && pipe2(verdicts, O_CLOEXEC) < 0)
+		return -errno;
 	if (args->cell == 0)
 		args->cell = harness_cell();
 	if (args->cell < -1) {
@@ -193,6 +196,8 @@ int harness_clone(struct furca_clone_args *args, struct furca_clone_report *repo
 	int r = furca_clone(args, report, &pidfd, err ? err : &own);
 	if (r == 0) {
 		last_cell = last_pidfd = -1;
+		told = verdicts[1];
+		verdicts[0] = verdicts[1] = -1;
 		return 0;
 	}
 	last_cell = args->cell;
@@ -208,7 +213,7 @@ int harness_clone(struct furca_clone_args *args, struct furca_clone_report *repo
 
 void harness_tell(int verdict)
 {
-	if (write(verdicts[1], &verdict, sizeof(verdict)) != (ssize_t)sizeof(verdict))
+	if (write(told, &verdict, sizeof(verdict)) != (ssize_t)sizeof(verdict))
 		_exit(1);
 	_exit(0);
 }
@@ -255,4 +260,46 @@ int harness_try(int (*check)(void))
 	if (r == 0)
 		harness_tell(check());
 	return r < 0 ? 4000 : harness_verdict();
+}
+
+static const struct harness_case *current;
+
+START_TEST(run_case)
+{
+	int verdict = harness_run(current[_i].body);
+
+	ck_assert_msg(verdict == 0, "%s: %d", current[_i].name, verdict);
+}
+END_TEST
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+int harness_main(const char *name, const struct harness_case *cases, int n)
+{
+#ifdef SANITIZED
+	(void)cases;
+	(void)n;
+	(void)run_case_fn;
+	printf("skipped: %s, for AddressSanitizer does not survive clones of threaded processes\n", name);
+	return 77;
+#else
+	Suite *suite = suite_create(name);
+	TCase *group = tcase_create("clones");
+	SRunner *runner = srunner_create(suite);
+
+	current = cases;
+	tcase_set_timeout(group, 3600);
+	tcase_add_loop_test(group, run_case, 0, n);
+	suite_add_tcase(suite, group);
+	srunner_run_all(runner, CK_NORMAL);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+#endif
 }

@@ -16,7 +16,7 @@
 /* Number of clones, at least 1. */
 int harness_n(void);
 
-/* Runs the body in a subject with that many threads' worth of patience; 0, what it returned, or 1000 + signal; -1 time is up. */
+/* Runs the body in a subject; 0, what it returned, or 1000 + signal; -1 time is up. */
 int harness_run(int (*body)(void));
 
 /* A cell of the tests: pid and mount namespace with its own /proc. The pidfd of its pid 1, or -errno. */
@@ -34,6 +34,14 @@ int harness_verdict(void);
 
 /* clone + run `check` in the clone + verdict. */
 int harness_try(int (*check)(void));
+
+struct harness_case {
+	const char *name;
+	int (*body)(void);
+};
+
+/* Runs the cases as a Check suite, each in a subject of its own. The exit status for main: 0, 1, or 77 under AddressSanitizer. */
+int harness_main(const char *suite, const struct harness_case *cases, int n);
 
 /* Sleeps through signals. */
 void harness_sleep_us(long us);

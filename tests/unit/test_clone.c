@@ -1,10 +1,12 @@
 /* Clones of threaded processes: what lived before the clone lives on in it, and the original does not notice. */
-#include <check.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -124,43 +126,222 @@ static int single_body(void)
 	return single_check();
 }
 
-static int pool_of(int threads)
+static int pool_of_8(void)
 {
-	pool_threads = threads;
-	return harness_run(pool_body);
+	pool_threads = 8;
+	return pool_body();
 }
 
-START_TEST(pool_of_8)
+static int pool_of_64(void)
 {
-	ck_assert_int_eq(pool_of(8), 0);
+	pool_threads = 64;
+	return pool_body();
 }
-END_TEST
 
-START_TEST(pool_of_64)
-{
-	ck_assert_int_eq(pool_of(64), 0);
-}
-END_TEST
+/* The life of threads in the clone: joining, cancelling, killing, ending, reusing stacks. */
+#define WAITERS 8
+#define DETACHED 4
+static sem_t go, gone;
+static pthread_key_t key;
+static atomic_int destroyed, cancelled, signalled;
+static __thread long local;
+static pthread_t waiters[WAITERS], victim, joiner, sleeper;
 
-START_TEST(single_thread)
+static void destroy(void *p)
 {
-	ck_assert_int_eq(harness_run(single_body), 0);
+	destroyed++;
+	free(p);
 }
-END_TEST
+
+static void count_signal(int sig)
+{
+	(void)sig;
+	signalled++;
+}
+
+static void count_cancel(void *argument)
+{
+	(void)argument;
+	cancelled++;
+}
+
+static void *wait_for_go(void *argument)
+{
+	local = (long)argument;
+	pthread_setspecific(key, malloc(32));
+	while (sem_wait(&go) != 0)
+		;
+	return local == (long)argument ? argument : (void *)-1L;
+}
+
+static void *leave_detached(void *argument)
+{
+	pthread_detach(pthread_self());
+	while (sem_wait(&go) != 0)
+		;
+	sem_post(&gone);
+	return argument;
+}
+
+static void *sleep_for_ever(void *argument)
+{
+	pthread_cleanup_push(count_cancel, NULL);
+	for (;;)
+		pause();
+	pthread_cleanup_pop(0);
+	return argument;
+}
+
+static void *join_victim(void *argument)
+{
+	void *value = argument;
+
+	return pthread_join(victim, &value) == 0 ? value : (void *)-1L;
+}
+
+static void *count_local(void *argument)
+{
+	(void)argument;
+	return (void *)++local;
+}
+
+static int lives_check(void)
+{
+	void *value;
+
+	REQUIRE(pthread_kill(sleeper, SIGUSR1) == 0);
+	HARNESS_UNTIL(signalled >= 1);
+	REQUIRE(signalled >= 1);
+	REQUIRE(pthread_cancel(sleeper) == 0);
+	REQUIRE(pthread_join(sleeper, &value) == 0 && value == PTHREAD_CANCELED && cancelled == 1);
+	for (int i = 0; i < WAITERS + 1 + DETACHED; i++)
+		sem_post(&go);
+	for (long i = 0; i < WAITERS; i++)
+		REQUIRE(pthread_join(waiters[i], &value) == 0 && value == (void *)(i + 1));
+	for (int i = 0; i < DETACHED; i++)
+		while (sem_wait(&gone) != 0)
+			;
+	REQUIRE(pthread_join(joiner, &value) == 0 && value == (void *)777L);
+	REQUIRE(destroyed == WAITERS + 1);
+	for (int i = 0; i < 50; i++) {
+		pthread_t fresh;
+		REQUIRE(pthread_create(&fresh, NULL, count_local, NULL) == 0);
+		REQUIRE(pthread_join(fresh, &value) == 0 && value == (void *)1L);
+	}
+	return 0;
+}
+
+static int lives_body(void)
+{
+	struct sigaction action = {.sa_handler = count_signal};
+
+	sem_init(&go, 0, 0);
+	sem_init(&gone, 0, 0);
+	pthread_key_create(&key, destroy);
+	sigaction(SIGUSR1, &action, NULL);
+	for (int i = 0; i < harness_n(); i++) {
+		pthread_t detached;
+
+		destroyed = cancelled = signalled = 0;
+		for (long k = 0; k < WAITERS; k++)
+			pthread_create(&waiters[k], NULL, wait_for_go, (void *)(k + 1));
+		pthread_create(&victim, NULL, wait_for_go, (void *)777L);
+		pthread_create(&joiner, NULL, join_victim, NULL);
+		pthread_create(&sleeper, NULL, sleep_for_ever, NULL);
+		for (int k = 0; k < DETACHED; k++)
+			pthread_create(&detached, NULL, leave_detached, NULL);
+		harness_sleep_us(harness_random(2000));
+		REQUIRE(harness_try(lives_check) == 0);
+		/* The original is unharmed. */
+		REQUIRE(lives_check() == 0);
+	}
+	return 0;
+}
+
+/* The caller is not the main thread, which is joining it, spinning, or gone. */
+enum { JOINING, SPINNING, GONE };
+static int main_is;
+static atomic_long rounds;
+static atomic_int over;
+static pthread_t driver_thread;
+static pid_t driver_tid;
+
+static int driver_check(void)
+{
+	char name[16];
+	long before = rounds;
+
+	REQUIRE(local == 42 && pthread_equal(driver_thread, pthread_self()));
+	REQUIRE(syscall(SYS_gettid) == driver_tid && getpid() == number && driver_tid != number);
+	REQUIRE(prctl(PR_GET_NAME, name) == 0 && strcmp(name, "driver") == 0);
+	if (main_is == SPINNING)
+		HARNESS_UNTIL(rounds > before + 5);
+	REQUIRE(main_is != SPINNING || rounds > before + 5);
+	return 0;
+}
+
+static void *drive(void *argument)
+{
+	(void)argument;
+	local = 42;
+	driver_thread = pthread_self();
+	driver_tid = (pid_t)syscall(SYS_gettid);
+	prctl(PR_SET_NAME, "driver");
+	for (int i = 0; i < harness_n(); i++) {
+		harness_sleep_us(harness_random(1000));
+		int verdict = harness_try(driver_check);
+		if (verdict) {
+			over = 1;
+			return (void *)(long)verdict;
+		}
+	}
+	over = 1;
+	if (main_is == GONE)
+		_exit(0);
+	return NULL;
+}
+
+static int driver_body(void)
+{
+	pthread_t driver;
+	void *value;
+
+	number = getpid();
+	REQUIRE(pthread_create(&driver, NULL, drive, NULL) == 0);
+	if (main_is == SPINNING)
+		while (!over)
+			rounds++;
+	if (main_is == GONE)
+		pthread_exit(NULL);
+	REQUIRE(pthread_join(driver, &value) == 0 && value == NULL);
+	return 0;
+}
+
+static int main_joins(void)
+{
+	main_is = JOINING;
+	return driver_body();
+}
+
+static int main_spins(void)
+{
+	main_is = SPINNING;
+	return driver_body();
+}
+
+static int main_is_gone(void)
+{
+	main_is = GONE;
+	return driver_body();
+}
 
 int main(void)
 {
-	Suite *suite = suite_create("clone");
-	TCase *cases = tcase_create("threads");
-	SRunner *runner = srunner_create(suite);
+	static const struct harness_case cases[] = {
+		{"single thread", single_body}, {"pool of 8", pool_of_8},   {"pool of 64", pool_of_64},
+		{"lives of threads", lives_body}, {"main joins", main_joins}, {"main spins", main_spins},
+		{"main is gone", main_is_gone},
+	};
 
-	tcase_set_timeout(cases, 3600);
-	tcase_add_test(cases, single_thread);
-	tcase_add_test(cases, pool_of_8);
-	tcase_add_test(cases, pool_of_64);
-	suite_add_tcase(suite, cases);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return harness_main("clone", cases, sizeof(cases) / sizeof(cases[0]));
 }

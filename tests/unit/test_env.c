@@ -10,7 +10,6 @@
 #include "engine/env.h"
 #include "engine/loop.h"
 #include "engine/pack.h"
-#include "langs/lang.h"
 
 #define EMPTY "[project]\ndependencies = []\n"
 #define OTHER "# the same, with one requirement that is not for this system\n[project]\ndependencies = [\"x; sys_platform == 'never'\"]\n"
@@ -21,13 +20,6 @@ static struct furca_envs *envs;
 static char dir[64], built_dir[4096];
 static struct furca_buf last;
 static int answers, readies, failures, progresses, retired, stop_after;
-
-const char *furca_lang_libexec(void)
-{
-	const char *path = getenv("FURCA_LIBEXEC");
-
-	return path ? path : ".";
-}
 
 static void count_down(void)
 {

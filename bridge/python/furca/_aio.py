@@ -40,9 +40,8 @@ class AsyncEngine:
                 if self._path is not None or self._start_how is False:
                     raise EngineGone("no engine answers at %s (%s); start one with `furca serve`" % (path, os.strerror(e.errno or 0))) from None
         if streams is None:
-            loop = asyncio.get_running_loop()
-            self._private = await loop.run_in_executor(None, lambda: PrivateEngine(self._program, self._options))
-            streams = await asyncio.open_unix_connection(self._private.socket)
+            self._private = PrivateEngine(self._program, self._options)
+            streams = await asyncio.open_unix_connection(sock=self._private.sock)
         self._in, self._out = streams
         self._gone = None
         self._reader_task = asyncio.ensure_future(self._read())
@@ -56,8 +55,7 @@ class AsyncEngine:
             self._reader_task.cancel()
             self._reader_task = None
         if self._private is not None:
-            private = self._private
-            await asyncio.get_running_loop().run_in_executor(None, lambda: private.close())
+            await asyncio.get_running_loop().run_in_executor(None, self._private.wait)
 
     async def __aenter__(self) -> "AsyncEngine":
         return await self.connect()

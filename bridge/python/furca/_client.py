@@ -70,22 +70,18 @@ class Engine:
         self._reader.start()
 
     def _connect(self, path: Optional[str], start: Union[bool, str], program: Optional[str], options: Sequence[str]) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            if start is not True:
-                try:
-                    sock.connect(path or default_socket())
-                    return sock
-                except OSError as e:
-                    if path is not None or start is False:
-                        raise EngineGone("no engine answers at %s (%s); start one with `furca serve`"
-                                         % (path or default_socket(), os.strerror(e.errno or 0))) from None
-            self._private = PrivateEngine(program, options)
-            sock.connect(self._private.socket)
-            return sock
-        except BaseException:
-            sock.close()
-            raise
+        if start is not True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.connect(path or default_socket())
+                return sock
+            except OSError as e:
+                sock.close()
+                if path is not None or start is False:
+                    raise EngineGone("no engine answers at %s (%s); start one with `furca serve`"
+                                     % (path or default_socket(), os.strerror(e.errno or 0))) from None
+        self._private = PrivateEngine(program, options)
+        return self._private.sock
 
     # The connection.
 
@@ -100,7 +96,7 @@ class Engine:
         self._socket.close()
         self._workers.shutdown(wait=False)
         if self._private is not None:
-            self._private.close()
+            self._private.wait()
 
     def __enter__(self) -> "Engine":
         return self

@@ -1,0 +1,345 @@
+#include "bridge/cli.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "bridge/json.h"
+
+#include "base/banned.h"
+
+int furca_cli_usage(const char *name, const char *format, ...)
+{
+	va_list ap;
+
+	(void)fprintf(stderr, "furca %s: ", name);
+	va_start(ap, format);
+	(void)vfprintf(stderr, format, ap);
+	va_end(ap);
+	(void)fprintf(stderr, "\n`furca %s --help` says how it is used.\n", name);
+	return FURCA_EXIT_USAGE;
+}
+
+const char *furca_cli_color(int fd, const char *sequence)
+{
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	if (!isatty(fd) || (no && *no) || (term && strcmp(term, "dumb") == 0))
+		return "";
+	return sequence;
+}
+
+int furca_cli_fail(const char *name, const char *message, const char *suggestion)
+{
+	(void)fprintf(stderr, "%sfurca %s: %s%s\n", furca_cli_color(2, FURCA_RED), name, message, furca_cli_color(2, FURCA_PLAIN));
+	if (suggestion && *suggestion)
+		(void)fprintf(stderr, "%s\n", suggestion);
+	return FURCA_EXIT_FAILED;
+}
+
+int furca_cli_fail_err(const char *name, const struct furca_err *err)
+{
+	char text[FURCA_ERR_TEXT_MAX + 128];
+
+	return furca_cli_fail(name, furca_err_describe(err, text, sizeof(text)), furca_err_suggestion(err));
+}
+
+/* --------------------------------------------------------------------------------------------------------------- options */
+
+enum { OPT_SOCKET = 256, OPT_JSON, OPT_ENV };
+
+static const struct option common[] = {
+	{"socket", required_argument, NULL, OPT_SOCKET},
+	{"json", no_argument, NULL, OPT_JSON},
+	{"env", required_argument, NULL, OPT_ENV},
+	{"language", required_argument, NULL, 'l'},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+bool furca_cli_number(const char *s, int64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	long long n = strtoll(s, &end, 10);
+	if (errno || end == s || *end || n < 0)
+		return false;
+	*ret = n;
+	return true;
+}
+
+int furca_cli_options(int argc, char **argv, const char *name, struct furca_cli *ret)
+{
+	int c;
+
+	*ret = (struct furca_cli){.name = name, .venv_id = FURCA_NONE};
+	optind = 1;
+	while ((c = getopt_long(argc, argv, "hl:", common, NULL)) != -1) {
+		switch (c) {
+		case OPT_SOCKET:
+			ret->socket = optarg;
+			break;
+		case OPT_JSON:
+			ret->json = true;
+			break;
+		case OPT_ENV:
+			if (!furca_cli_number(optarg, &ret->venv_id))
+				return furca_cli_usage(name, "--env wants an environment's number, not '%s'", optarg);
+			break;
+		case 'l':
+			ret->language = optarg;
+			break;
+		case 'h':
+			furca_cli_help(name);
+			return FURCA_EXIT_OK;
+		default:
+			return furca_cli_usage(name, "an option is wrong");
+		}
+	}
+	ret->argc = argc - optind;
+	ret->argv = argv + optind;
+	return -1;
+}
+
+void furca_cli_session(struct furca_args *args, const struct furca_cli *cli, const char *target)
+{
+	int64_t id;
+
+	if (target && furca_cli_number(target, &id))
+		furca_args_int(args, "session_id", id);
+	else
+		furca_args_text(args, "session_name", target);
+	furca_args_text(args, "language", cli->language);
+	furca_args_int(args, "venv_id", cli->venv_id);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- calling */
+
+/* A refusal in its own words. Returns an exit status, or 0 where it is none. */
+static int print_refusal(const char *name, struct furca_view answer)
+{
+	struct furca_view text, suggestion, type;
+	bool ok = true;
+
+	if (!furca_map_bool(answer, "ok", &ok) || ok)
+		return FURCA_EXIT_OK;
+	FURCA_AUTO_FREE char *message = furca_map_text(answer, "error", &text) ? furca_view_dup(text) : NULL;
+	FURCA_AUTO_FREE char *advice = furca_map_text(answer, "suggestion", &suggestion) ? furca_view_dup(suggestion) : NULL;
+	(void)furca_cli_fail(name, message ? message : "the engine refused", advice);
+	return furca_map_text(answer, "error_type", &type) && furca_view_is(type, "validation") ? FURCA_EXIT_USAGE : FURCA_EXIT_FAILED;
+}
+
+int furca_cli_call(const struct furca_cli *cli, const char *method, struct furca_args *args, void **ret, struct furca_view *ret_view,
+		   bool *ret_shown)
+{
+	FURCA_AUTO_BUF struct furca_buf json = FURCA_BUF_INIT;
+	struct furca_client *client;
+	struct furca_error err;
+	struct furca_view view;
+	size_t size;
+	int status = furca_cli_connect(cli->name, cli->socket, false, &client);
+
+	*ret_shown = false;
+	if (status)
+		return status;
+	if (furca_args_end(args, &view) < 0) {
+		furca_close(client);
+		return furca_cli_fail(cli->name, "memory is out", NULL);
+	}
+	int r = furca_call(client, method, view.at, furca_view_size(view), FURCA_FOREVER, ret, &size, &err);
+	furca_close(client);
+	if (r < 0)
+		return furca_cli_fail(cli->name, err.message, err.suggestion);
+	*ret_view = (struct furca_view){*ret, (uint8_t *)*ret + size};
+	if (!cli->json)
+		return print_refusal(cli->name, *ret_view);
+	bool ok = true;
+	(void)furca_map_bool(*ret_view, "ok", &ok);
+	if (furca_json_write(&json, *ret_view) == 0)
+		(void)printf("%.*s\n", (int)json.len, (const char *)json.data);
+	*ret_shown = true;
+	return ok ? FURCA_EXIT_OK : FURCA_EXIT_FAILED;
+}
+
+int furca_cli_simple(const struct furca_cli *cli, const char *method, struct furca_args *args, const char *done)
+{
+	FURCA_AUTO_FREE void *answer = NULL;
+	struct furca_view view;
+	bool shown;
+	int status = furca_cli_call(cli, method, args, &answer, &view, &shown);
+
+	if (status == FURCA_EXIT_OK && !shown)
+		(void)printf("%s\n", done);
+	return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------- tables */
+
+void furca_table_begin(struct furca_table *table, size_t columns, const char *const *heads)
+{
+	*table = (struct furca_table){.columns = columns};
+	for (size_t i = 0; i < columns; i++)
+		furca_table_add_text(table, heads[i]);
+}
+
+void furca_table_add(struct furca_table *table, const char *text, size_t n)
+{
+	char **cells = realloc(table->cells, (table->rows + 1) * sizeof(*cells));
+	char *cell = malloc(n + 1);
+
+	if (cells)
+		table->cells = cells;
+	if (!cells || !cell) {
+		free(cell);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		cell[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? (text[i] == '\n' || text[i] == '\t' ? ' ' : '?') : text[i];
+	cell[n] = '\0';
+	cells[table->rows++] = cell; /* `rows` counts cells until the table is printed */
+}
+
+void furca_table_add_text(struct furca_table *table, const char *text)
+{
+	furca_table_add(table, text, strlen(text));
+}
+
+void furca_table_add_value(struct furca_table *table, struct furca_view map, const char *key)
+{
+	FURCA_AUTO_BUF struct furca_buf json = FURCA_BUF_INIT;
+	struct furca_value v;
+
+	if (!furca_map_get(map, key, &v) || v.kind == FURCA_NIL)
+		furca_table_add_text(table, "-");
+	else if (v.kind == FURCA_STR)
+		furca_table_add(table, (const char *)v.bytes.at, furca_view_size(v.bytes));
+	else if (furca_json_write(&json, v.raw) == 0)
+		furca_table_add(table, (const char *)json.data, json.len);
+	else
+		furca_table_add_text(table, "?");
+}
+
+/* Characters, not bytes: wide ones count one, which is good enough for names. */
+static size_t width(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}
+
+/* Prints at most `most` characters, with "…" in place of the last where there are more. */
+static size_t print_cut(FILE *out, const char *text, size_t most)
+{
+	size_t shown = 0;
+	bool cut = width(text) > most;
+
+	for (; *text && shown < most - (cut ? 1 : 0); shown++) {
+		(void)fputc(*text++, out);
+		while (((unsigned char)*text & 0xc0) == 0x80)
+			(void)fputc(*text++, out);
+	}
+	if (cut)
+		(void)fputs("…", out);
+	return shown + cut;
+}
+
+static size_t line_width(FILE *out)
+{
+	struct winsize size;
+
+	if (isatty(fileno(out)) && ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 20)
+		return size.ws_col;
+	return 4096;
+}
+
+void furca_table_print(struct furca_table *table, FILE *out)
+{
+	size_t columns = table->columns, rows = columns ? table->rows / columns : 0, wide[16] = {0}, line = line_width(out);
+
+	for (size_t i = 0; i < rows * columns; i++)
+		wide[i % columns] = FURCA_MAX(wide[i % columns], FURCA_MIN(width(table->cells[i]), (size_t)60));
+	for (size_t row = 0; row < rows; row++) {
+		size_t used = 0;
+
+		(void)fputs(row == 0 ? furca_cli_color(fileno(out), FURCA_BOLD) : "", out);
+		for (size_t c = 0; c < columns; c++) {
+			bool last = c + 1 == columns;
+			size_t most = last ? (line > used + 4 ? line - used : 4) : wide[c];
+			size_t n = print_cut(out, table->cells[row * columns + c], most);
+
+			for (; !last && n < wide[c] + 2; n++)
+				(void)fputc(' ', out);
+			used += n;
+		}
+		(void)fputs(row == 0 ? furca_cli_color(fileno(out), FURCA_PLAIN) : "", out);
+		(void)fputc('\n', out);
+	}
+}
+
+void furca_table_done(struct furca_table *table)
+{
+	for (size_t i = 0; i < table->rows; i++)
+		free(table->cells[i]);
+	free((void *)table->cells);
+	*table = (struct furca_table){0};
+}
+
+void furca_cli_bytes(char *buf, size_t size, uint64_t bytes)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	double n = (double)bytes;
+	size_t unit = 0;
+
+	for (; n >= 1024 && unit + 1 < FURCA_COUNT(units); unit++)
+		n /= 1024;
+	(void)snprintf(buf, size, unit == 0 ? "%.0f %s" : "%.1f %s", n, units[unit]);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- directories */
+
+int furca_default_state_dir(char *buf, size_t size)
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	int n;
+
+	if (state && *state == '/')
+		n = snprintf(buf, size, "%s/furca", state);
+	else if (home && *home == '/' && home[1])
+		n = snprintf(buf, size, "%s/.local/state/furca", home);
+	else if (geteuid() == 0)
+		n = snprintf(buf, size, "/var/lib/furca");
+	else
+		n = snprintf(buf, size, "/tmp/furca-%u/state", geteuid());
+	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+}
+
+int furca_make_dirs(const char *path)
+{
+	char at[4096];
+	size_t n = strlen(path);
+
+	if (n == 0 || n >= sizeof(at))
+		return -ENAMETOOLONG;
+	memcpy(at, path, n + 1);
+	for (size_t i = 1; i <= n; i++) {
+		if (at[i] && at[i] != '/')
+			continue;
+		at[i] = '\0';
+		if (mkdir(at, 0700) < 0 && errno != EEXIST)
+			return -errno;
+		at[i] = path[i];
+	}
+	struct stat st;
+	if (stat(path, &st) < 0)
+		return -errno;
+	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}

@@ -1,0 +1,214 @@
+/* Sessions from the command line: sessions, close, undo, branch, checkpoint, restore. */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "bridge/cli.h"
+
+#include "base/banned.h"
+
+/* "3 s", "12 min", "2 h", "4 d" since a wall-clock time. */
+static void add_age(struct furca_table *table, struct furca_view map, const char *key)
+{
+	static const struct {
+		double seconds;
+		const char *unit;
+	} units[] = {{86400, "d"}, {3600, "h"}, {60, "min"}, {1, "s"}};
+	char text[32] = "-";
+	double then;
+
+	if (furca_map_float(map, key, &then)) {
+		double age = FURCA_MAX(furca_wall_s() - then, 0.0);
+
+		for (size_t i = 0; i < FURCA_COUNT(units); i++)
+			if (age >= units[i].seconds || i + 1 == FURCA_COUNT(units)) {
+				(void)snprintf(text, sizeof(text), "%.0f %s", age / units[i].seconds, units[i].unit);
+				break;
+			}
+	}
+	furca_table_add_text(table, text);
+}
+
+static void add_memory(struct furca_table *table, struct furca_view map, const char *key)
+{
+	struct furca_value memory;
+	char text[32] = "-";
+	uint64_t bytes;
+
+	if (furca_map_get(map, "memory", &memory) && furca_map_uint(memory.raw, key, &bytes))
+		furca_cli_bytes(text, sizeof(text), bytes);
+	furca_table_add_text(table, text);
+}
+
+static void print_sessions(struct furca_view answer)
+{
+	static const char *const heads[] = {"LANGUAGE", "ID", "NAME", "ENV", "BUSY", "CALLS", "UNDO", "PRIVATE", "SHARED", "USED", "SUMMARY"};
+	struct furca_value list, s;
+	struct furca_table table;
+	bool busy = false;
+
+	if (!furca_map_get(answer, "sessions", &list) || list.kind != FURCA_ARRAY || list.count == 0) {
+		(void)printf("no sessions\n");
+		return;
+	}
+	furca_table_begin(&table, FURCA_COUNT(heads), heads);
+	struct furca_view inside = furca_value_inside(&list);
+	while (furca_value_next(&inside, &s) == 0) {
+		furca_table_add_value(&table, s.raw, "language");
+		furca_table_add_value(&table, s.raw, "session_id");
+		furca_table_add_value(&table, s.raw, "session_name");
+		furca_table_add_value(&table, s.raw, "venv_id");
+		furca_table_add_text(&table, furca_map_bool(s.raw, "busy", &busy) && busy ? "yes" : "no");
+		furca_table_add_value(&table, s.raw, "calls");
+		furca_table_add_value(&table, s.raw, "undo_depth");
+		add_memory(&table, s.raw, "private_bytes");
+		add_memory(&table, s.raw, "shared_bytes");
+		add_age(&table, s.raw, "last_used_at");
+		furca_table_add_value(&table, s.raw, "summary");
+	}
+	furca_table_print(&table, stdout);
+	furca_table_done(&table);
+}
+
+int furca_cmd_sessions(int argc, char **argv)
+{
+	FURCA_AUTO_ARGS struct furca_args args = {0};
+	FURCA_AUTO_FREE void *answer = NULL;
+	struct furca_cli cli;
+	struct furca_view view;
+	bool shown;
+	int status = furca_cli_options(argc, argv, "sessions", &cli);
+
+	if (status >= 0)
+		return status;
+	if (cli.argc > 0)
+		return furca_cli_usage("sessions", "'%s' is not expected", cli.argv[0]);
+	furca_args_begin(&args);
+	furca_args_text(&args, "detail", "summary");
+	status = furca_cli_call(&cli, "list_sessions", &args, &answer, &view, &shown);
+	if (status == FURCA_EXIT_OK && !shown)
+		print_sessions(view);
+	return status;
+}
+
+/* Takes `--all` out of the arguments. */
+static bool take_all(int *argc, char **argv)
+{
+	int kept = 0;
+	bool all = false;
+
+	for (int i = 0; i < *argc; i++) {
+		if (strcmp(argv[i], "--all") == 0)
+			all = true;
+		else
+			argv[kept++] = argv[i];
+	}
+	*argc = kept;
+	return all;
+}
+
+static int close_one(const struct furca_cli *cli, const char *target)
+{
+	FURCA_AUTO_ARGS struct furca_args args = {0};
+	FURCA_AUTO_FREE void *answer = NULL;
+	struct furca_view view, reason;
+	bool shown, closed = false;
+	int status;
+
+	furca_args_begin(&args);
+	furca_cli_session(&args, cli, target);
+	status = furca_cli_call(cli, "close_session", &args, &answer, &view, &shown);
+	if (status != FURCA_EXIT_OK || shown)
+		return status;
+	if (furca_map_bool(view, "closed", &closed) && closed) {
+		(void)printf("closed %s\n", target);
+		return FURCA_EXIT_OK;
+	}
+	if (!furca_map_text(view, "reason", &reason))
+		reason = (struct furca_view){(const uint8_t *)"not found", (const uint8_t *)"not found" + 9};
+	(void)fprintf(stderr, "furca close: session '%s' was not closed: %.*s\n", target, (int)furca_view_size(reason),
+		      (const char *)reason.at);
+	return FURCA_EXIT_FAILED;
+}
+
+static int close_all(const struct furca_cli *cli)
+{
+	FURCA_AUTO_ARGS struct furca_args args = {0};
+	FURCA_AUTO_FREE void *answer = NULL;
+	struct furca_view view;
+	uint64_t n = 0;
+	bool shown;
+
+	furca_args_begin(&args);
+	int status = furca_cli_call(cli, "close_all_sessions", &args, &answer, &view, &shown);
+	if (status == FURCA_EXIT_OK && !shown) {
+		(void)furca_map_uint(view, "closed", &n);
+		(void)printf("closed %llu\n", (unsigned long long)n);
+	}
+	return status;
+}
+
+int furca_cmd_close(int argc, char **argv)
+{
+	struct furca_cli cli;
+	bool all = take_all(&argc, argv);
+	int status = furca_cli_options(argc, argv, "close", &cli);
+
+	if (status >= 0)
+		return status;
+	if (all ? cli.argc > 0 : cli.argc != 1)
+		return furca_cli_usage("close", "say which session, or --all");
+	return all ? close_all(&cli) : close_one(&cli, cli.argv[0]);
+}
+
+int furca_cmd_undo(int argc, char **argv)
+{
+	FURCA_AUTO_ARGS struct furca_args args = {0};
+	struct furca_cli cli;
+	int64_t steps = 1;
+	int status = furca_cli_options(argc, argv, "undo", &cli);
+
+	if (status >= 0)
+		return status;
+	if (cli.argc < 1 || cli.argc > 2 || (cli.argc == 2 && (!furca_cli_number(cli.argv[1], &steps) || steps < 1)))
+		return furca_cli_usage("undo", "say which session, and perhaps by how many calls");
+	furca_args_begin(&args);
+	furca_cli_session(&args, &cli, cli.argv[0]);
+	furca_args_int(&args, "steps", steps);
+	return furca_cli_simple(&cli, "undo", &args, steps == 1 ? "undid the last call" : "undid the last calls");
+}
+
+/* Commands of a session and one more word. */
+static int with_word(int argc, char **argv, const char *name, const char *method, const char *key, const char *what, const char *done)
+{
+	FURCA_AUTO_ARGS struct furca_args args = {0};
+	struct furca_cli cli;
+	int status = furca_cli_options(argc, argv, name, &cli);
+
+	if (status >= 0)
+		return status;
+	if (cli.argc != 2)
+		return furca_cli_usage(name, "say which session and which %s", what);
+	furca_args_begin(&args);
+	furca_cli_session(&args, &cli, cli.argv[0]);
+	furca_args_text(&args, key, cli.argv[1]);
+	return furca_cli_simple(&cli, method, &args, done);
+}
+
+int furca_cmd_branch(int argc, char **argv)
+{
+	return with_word(argc, argv, "branch", "branch_session", "new_name", "new name", "branched");
+}
+
+int furca_cmd_checkpoint(int argc, char **argv)
+{
+	return with_word(argc, argv, "checkpoint", "checkpoint", "label", "label", "kept");
+}
+
+int furca_cmd_restore(int argc, char **argv)
+{
+	return with_word(argc, argv, "restore", "restore", "label", "label", "restored");
+}

@@ -1,0 +1,172 @@
+/* Capabilities that a client offers. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <msgpack.h>
+
+#include "bridge/client.h"
+
+#include "base/banned.h"
+
+/* What a callback has answered so far. */
+struct furca_answer {
+	struct furca_buf value, error;
+};
+
+static void pack_text(msgpack_packer *pk, const char *key, const char *text)
+{
+	msgpack_pack_str_with_body(pk, key, strlen(key));
+	msgpack_pack_str_with_body(pk, text, strlen(text));
+}
+
+void furca_answer_value(const struct furca_capability_call *call, const void *packed, size_t size)
+{
+	struct furca_view view = {packed, (const uint8_t *)packed + size};
+
+	furca_buf_clear(&call->answer->value);
+	if (furca_value_check(view, 128, SIZE_MAX) < 0)
+		furca_answer_error(call, "TypeError", "the capability's client answered with bytes that are no packed value");
+	else
+		(void)furca_buf_append(&call->answer->value, packed, size);
+}
+
+void furca_answer_error(const struct furca_capability_call *call, const char *type, const char *message)
+{
+	msgpack_packer pk;
+
+	furca_buf_clear(&call->answer->error);
+	msgpack_packer_init(&pk, &call->answer->error, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 2);
+	pack_text(&pk, "type", type);
+	pack_text(&pk, "message", message);
+}
+
+static struct furca_offer find_offer(struct furca_client *client, struct furca_view name)
+{
+	struct furca_offer found = {0};
+
+	(void)pthread_mutex_lock(&client->lock);
+	for (size_t i = 0; i < client->n_offers; i++)
+		if (furca_view_is(name, client->offers[i].name))
+			found = client->offers[i];
+	(void)pthread_mutex_unlock(&client->lock);
+	return found;
+}
+
+static struct furca_view view_of(const struct furca_buf *buf)
+{
+	return (struct furca_view){buf->data, buf->data + buf->len};
+}
+
+static void run(struct furca_client *client, struct furca_due *due, struct furca_answer *answer)
+{
+	struct furca_view params = view_of(&due->params), name;
+	struct furca_value args, kwargs;
+	struct furca_capability_call call = {.answer = answer};
+
+	if (!furca_map_text(params, "name", &name) || !furca_map_get(params, "args", &args) || !furca_map_get(params, "kwargs", &kwargs)) {
+		furca_answer_error(&call, "TypeError", "the engine's call lacks name, args or kwargs");
+		return;
+	}
+	struct furca_offer offer = find_offer(client, name);
+	if (!offer.fn) {
+		furca_answer_error(&call, "AttributeError", "this client offers no such capability any more");
+		return;
+	}
+	call.name = offer.name;
+	call.args = args.raw.at;
+	call.args_size = furca_view_size(args.raw);
+	call.kwargs = kwargs.raw.at;
+	call.kwargs_size = furca_view_size(kwargs.raw);
+	call.ours = furca_map_uint(params, "execute_msgid", &call.execute_id);
+	offer.fn(offer.user, &call);
+}
+
+void furca_client_run(struct furca_client *client, struct furca_due *due)
+{
+	struct furca_answer answer = {FURCA_BUF_INIT, FURCA_BUF_INIT};
+
+	run(client, due, &answer);
+	struct furca_view error = view_of(&answer.error), value = view_of(&answer.value);
+	furca_client_respond(client, due->msgid, error, furca_view_size(error) ? (struct furca_view){0} : value);
+	furca_buf_done(&answer.value);
+	furca_buf_done(&answer.error);
+	furca_buf_done(&due->params);
+	free(due);
+}
+
+/* Keeps the callback; a name registered again gets the new one. */
+static int keep_offer(struct furca_client *client, const char *name, furca_capability_fn *fn, void *user)
+{
+	int r = 0;
+
+	(void)pthread_mutex_lock(&client->lock);
+	for (size_t i = 0; i < client->n_offers; i++)
+		if (strcmp(client->offers[i].name, name) == 0) {
+			client->offers[i].fn = fn;
+			client->offers[i].user = user;
+			goto out;
+		}
+	struct furca_offer *offers = realloc(client->offers, (client->n_offers + 1) * sizeof(*offers));
+	char *copy = strdup(name);
+	if (offers)
+		client->offers = offers;
+	if (offers && copy)
+		offers[client->n_offers++] = (struct furca_offer){copy, fn, user};
+	else {
+		free(copy);
+		r = -ENOMEM;
+	}
+out:
+	(void)pthread_mutex_unlock(&client->lock);
+	return r;
+}
+
+/* The engine's answer to register_capabilities. */
+static int read_registered(struct furca_view answer, struct furca_error *err)
+{
+	struct furca_view message, suggestion = {0};
+	uint64_t n;
+
+	if (furca_map_uint(answer, "registered", &n))
+		return 0;
+	if (!furca_map_text(answer, "error", &message))
+		return furca_client_fail(err, -EPROTO, NULL, "the engine's answer to register_capabilities is not understood");
+	(void)furca_client_fail(err, -EINVAL, NULL, "%.*s", (int)FURCA_MIN(furca_view_size(message), (size_t)500), (const char *)message.at);
+	if (err && furca_map_text(answer, "suggestion", &suggestion))
+		(void)snprintf(err->suggestion, sizeof(err->suggestion), "%.*s", (int)FURCA_MIN(furca_view_size(suggestion), (size_t)500),
+			       (const char *)suggestion.at);
+	return -EINVAL;
+}
+
+int furca_capability_register(struct furca_client *client, const char *name, const char *effect, const char *doc, const void *params,
+			      size_t params_size, furca_capability_fn *fn, void *user, struct furca_error *err)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	FURCA_AUTO_FREE void *answer = NULL;
+	size_t size;
+	msgpack_packer pk;
+
+	/* First the callback: a call may come before the answer does. */
+	if (!fn || keep_offer(client, name, fn, user) < 0)
+		return furca_client_fail(err, fn ? -ENOMEM : -EINVAL, NULL, "cannot keep the capability's callback");
+	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 1);
+	msgpack_pack_str_with_body(&pk, "capabilities", 12);
+	msgpack_pack_array(&pk, 1);
+	msgpack_pack_map(&pk, 2 + (doc != NULL) + (params != NULL));
+	pack_text(&pk, "name", name);
+	pack_text(&pk, "effect", effect ? effect : "write");
+	if (doc)
+		pack_text(&pk, "doc", doc);
+	if (params) {
+		msgpack_pack_str_with_body(&pk, "params", 6);
+		(void)furca_buf_append(&buf, params, params_size);
+	}
+	if (buf.failed)
+		return furca_client_fail(err, -ENOMEM, NULL, "memory is out");
+	int r = furca_call(client, "register_capabilities", buf.data, buf.len, FURCA_FOREVER, &answer, &size, err);
+	return r < 0 ? r : read_registered((struct furca_view){answer, (uint8_t *)answer + size}, err);
+}

@@ -1,0 +1,377 @@
+/* Stored functions: calls, from clients and from lanes, and what becomes of their results on a lane. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "engine/function_private.h"
+#include "engine/method.h"
+#include "engine/pack.h"
+
+#include "base/banned.h"
+
+/* Keys of call_function that are passed on as execute's; the first three are the function's own. */
+static const char *const call_keys[] = {"name", "args", "kwargs", "state_mode", "session_id", "session_name", "timeout_s", "on_error",
+					"retry", "limits", "cwd", "env_vars", "max_output_bytes", "stream", "isolation"};
+#define OWN_KEYS 3
+
+static struct furca_view view_of(const struct furca_buf *buf)
+{
+	return (struct furca_view){buf->data, buf->data + buf->len};
+}
+
+/* The packed positional and named arguments; empty views where they are not given. */
+static int read_arguments(struct furca_view from, struct furca_view *ret_args, struct furca_view *ret_kwargs, struct furca_err *err)
+{
+	struct furca_value value, key, item;
+
+	*ret_args = *ret_kwargs = (struct furca_view){0};
+	if (furca_map_get(from, "args", &value) && value.kind != FURCA_NIL) {
+		if (value.kind != FURCA_ARRAY)
+			return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument 'args' must be a list.");
+		*ret_args = value.raw;
+	}
+	if (!furca_map_get(from, "kwargs", &value) || value.kind == FURCA_NIL)
+		return 0;
+	if (value.kind != FURCA_MAP)
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument 'kwargs' must be a map.");
+	struct furca_view inside = furca_value_inside(&value);
+	for (uint32_t i = 0; i < value.count; i++) {
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR)
+			return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument 'kwargs' must have names of text.");
+	}
+	*ret_kwargs = value.raw;
+	return 0;
+}
+
+/* {name, source, args, kwargs}, as HOST RUN has it. */
+static void pack_function(struct furca_buf *out, const struct furca_function *function, struct furca_view args, struct furca_view kwargs)
+{
+	msgpack_packer pk;
+
+	furca_packer(&pk, out);
+	msgpack_pack_map(&pk, 4);
+	furca_pack_text(&pk, "name");
+	furca_pack_text(&pk, function->name);
+	furca_pack_text(&pk, "source");
+	furca_pack_text(&pk, function->source);
+	furca_pack_text(&pk, "args");
+	if (furca_view_size(args))
+		furca_pack_raw(&pk, args);
+	else
+		msgpack_pack_array(&pk, 0);
+	furca_pack_text(&pk, "kwargs");
+	if (furca_view_size(kwargs))
+		furca_pack_raw(&pk, kwargs);
+	else
+		msgpack_pack_map(&pk, 0);
+}
+
+/* execute's arguments: those of `from` that are given and passed on, the function's language and environment, and `mode` if not NULL. */
+static void pack_coordinate(struct furca_buf *out, const struct furca_function *function, struct furca_view from, const char *mode)
+{
+	struct furca_value value;
+	uint32_t count = 1 + (function->venv_id != 0) + (mode != NULL);
+	msgpack_packer pk;
+
+	for (size_t i = OWN_KEYS; i < FURCA_COUNT(call_keys); i++)
+		count += furca_map_get(from, call_keys[i], &value) && value.kind != FURCA_NIL;
+	furca_packer(&pk, out);
+	msgpack_pack_map(&pk, count);
+	for (size_t i = OWN_KEYS; i < FURCA_COUNT(call_keys); i++) {
+		if (!furca_map_get(from, call_keys[i], &value) || value.kind == FURCA_NIL)
+			continue;
+		furca_pack_text(&pk, call_keys[i]);
+		furca_pack_raw(&pk, value.raw);
+	}
+	if (mode) {
+		furca_pack_text(&pk, "state_mode");
+		furca_pack_text(&pk, mode);
+	}
+	furca_pack_text(&pk, "language");
+	furca_pack_text(&pk, function->language);
+	if (function->venv_id) {
+		furca_pack_text(&pk, "venv_id");
+		msgpack_pack_uint64(&pk, function->venv_id);
+	}
+}
+
+int furca_function_call_client(struct furca_functions *functions, furca_client_id client, uint64_t msgid, struct furca_view args,
+			       struct furca_err *err)
+{
+	FURCA_AUTO_BUF struct furca_buf coordinate = FURCA_BUF_INIT;
+	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
+	struct furca_view name, positional, named;
+	struct furca_function *function;
+	int r = furca_method_known(args, call_keys, FURCA_COUNT(call_keys), err);
+
+	if (r < 0 || (r = furca_method_text(args, "name", true, 4096, &name, err)) < 0 ||
+	    (r = read_arguments(args, &positional, &named, err)) < 0)
+		return r;
+	function = furca_function_find(functions, name);
+	if (!function)
+		return furca_function_unknown(functions, name, err);
+	pack_coordinate(&coordinate, function, args, NULL);
+	pack_function(&packed, function, positional, named);
+	if (coordinate.failed || packed.failed)
+		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to call the function");
+	functions->events.call(functions->events.user,
+			       &(struct furca_function_call){.args = view_of(&coordinate), .function = view_of(&packed), .received = args,
+							     .capabilities = function->capabilities, .client = client, .msgid = msgid});
+	return 0;
+}
+
+static void fail_lane(struct furca_functions *functions, furca_function_origin origin, const char *type, struct furca_view message,
+		      struct furca_view traceback, const char *suggestion)
+{
+	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &out);
+	msgpack_pack_map(&pk, 4);
+	furca_pack_text(&pk, "type");
+	furca_pack_text(&pk, type);
+	furca_pack_text(&pk, "message");
+	furca_pack_bytes(&pk, message.at, furca_view_size(message));
+	furca_pack_text(&pk, "traceback");
+	if (furca_view_size(traceback))
+		furca_pack_bytes(&pk, traceback.at, furca_view_size(traceback));
+	else
+		msgpack_pack_nil(&pk);
+	furca_pack_text(&pk, "suggestion");
+	furca_pack_text_or_nil(&pk, suggestion);
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_FAILED, view_of(&out));
+}
+
+static struct furca_view view_of_text(const char *text)
+{
+	return (struct furca_view){(const uint8_t *)text, (const uint8_t *)text + strlen(text)};
+}
+
+static void refuse_lane(struct furca_functions *functions, furca_function_origin origin, const char *type, const struct furca_err *err)
+{
+	fail_lane(functions, origin, type, view_of_text(err->text), (struct furca_view){0}, furca_err_suggestion(err));
+}
+
+static void give_value(struct furca_functions *functions, furca_function_origin origin, const struct furca_value *value)
+{
+	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &out);
+	msgpack_pack_map(&pk, 1);
+	furca_pack_text(&pk, "value");
+	furca_pack_raw(&pk, value ? value->raw : (struct furca_view){0});
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_VALUE, view_of(&out));
+}
+
+static void give_inline(struct furca_functions *functions, furca_function_origin origin, const struct furca_function *function)
+{
+	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &out);
+	msgpack_pack_map(&pk, 2);
+	furca_pack_text(&pk, "name");
+	furca_pack_text(&pk, function->name);
+	furca_pack_text(&pk, "source");
+	furca_pack_text(&pk, function->source);
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_INLINE, view_of(&out));
+}
+
+/* Starts a lane's call at a coordinate. */
+static int start(struct furca_functions *functions, furca_function_origin origin, const struct furca_function *function,
+		 struct furca_view body, struct furca_view coordinate, bool harmless, struct furca_err *err)
+{
+	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
+	struct furca_function_pending *pending;
+	struct furca_view positional, named;
+	int r = read_arguments(body, &positional, &named, err);
+
+	if (r < 0)
+		return r;
+	pack_function(&packed, function, positional, named);
+	pending = packed.failed ? NULL : calloc(1, sizeof(*pending));
+	if (!pending)
+		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to call the function");
+	*pending = (struct furca_function_pending){.next = functions->pending, .origin = origin, .prints = !strcmp(function->language, "bash")};
+	(void)snprintf(pending->name, sizeof(pending->name), "%s", function->name);
+	functions->pending = pending;
+	functions->events.call(functions->events.user,
+			       &(struct furca_function_call){.args = coordinate, .function = view_of(&packed), .received = coordinate,
+							     .capabilities = function->capabilities, .origin = origin, .harmless = harmless});
+	return 0;
+}
+
+/* The same language and environment as the caller's. */
+static bool is_home(const struct furca_function *function, const struct furca_function_from *from)
+{
+	return !strcmp(function->language, from->language) && function->venv_id == from->venv_id;
+}
+
+/* Whether a session is named. */
+static bool names_session(struct furca_view body)
+{
+	struct furca_value value;
+
+	return (furca_map_get(body, "session_id", &value) && value.kind != FURCA_NIL) ||
+	       (furca_map_get(body, "session_name", &value) && value.kind != FURCA_NIL);
+}
+
+void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body)
+{
+	FURCA_AUTO_BUF struct furca_buf coordinate = FURCA_BUF_INIT;
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_function_from from;
+	struct furca_view name, mode = {0};
+	const char *chosen = NULL;
+
+	if (furca_method_text(body, "name", true, 4096, &name, &err) < 0 || furca_method_text(body, "state_mode", false, 64, &mode, &err) < 0) {
+		refuse_lane(functions, origin, "ValueError", &err);
+		return;
+	}
+	struct furca_function *function = furca_function_find(functions, name);
+	if (!function) {
+		(void)furca_function_unknown(functions, name, &err);
+		refuse_lane(functions, origin, "LookupError", &err);
+		return;
+	}
+	if (!mode.at)
+		chosen = !strcmp(function->language, "python") && !function->venv_id ? "stateful" : "stateless";
+	pack_coordinate(&coordinate, function, body, chosen);
+	if (!functions->events.from(functions->events.user, origin, view_of(&coordinate), &from))
+		return;
+	if (chosen ? !strcmp(chosen, "stateful") : furca_view_is(mode, "stateful")) {
+		if (is_home(function, &from) && (names_session(body) ? from.own_session : true)) {
+			give_inline(functions, origin, function);
+			return;
+		}
+		if (from.read_only) {
+			(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Call it with .read_only() or .stateless(), or from a stateful call.",
+						 "A read-only call cannot run the stored function '%s' in a session", function->name);
+			refuse_lane(functions, origin, "PermissionError", &err);
+			return;
+		}
+	}
+	if (furca_view_is(mode, "read_only") && !names_session(body) && is_home(function, &from) && from.has_session) {
+		/* A copy of the caller's own session, as it was committed last. */
+		FURCA_AUTO_BUF struct furca_buf own = FURCA_BUF_INIT;
+		msgpack_packer pk;
+
+		furca_packer(&pk, &own);
+		msgpack_pack_map(&pk, 2);
+		furca_pack_text(&pk, "session_id");
+		msgpack_pack_uint64(&pk, from.session_id);
+		furca_pack_text(&pk, "state_mode");
+		furca_pack_text(&pk, "read_only");
+		furca_buf_clear(&coordinate);
+		pack_coordinate(&coordinate, function, view_of(&own), NULL);
+	}
+	if (coordinate.failed || start(functions, origin, function, body, view_of(&coordinate), from.read_only, &err) < 0)
+		refuse_lane(functions, origin, "ValueError", &err);
+}
+
+/* "ValueError: text" at the end of a traceback: its type's name to `type`, its text to *ret. */
+static void split_error(struct furca_view error, char *type, size_t size, struct furca_view *ret)
+{
+	const uint8_t *line = error.at, *at;
+
+	for (at = error.at; at < error.end; at++)
+		if (*at == '\n' && at + 1 < error.end && at[1] != ' ' && at[1] != '\n')
+			line = at + 1;
+	for (at = line; at < error.end && *at != ':' && *at != '\n'; at++)
+		;
+	(void)snprintf(type, size, "%.*s", (int)FURCA_MIN((size_t)(at - line), size - 1), (const char *)line);
+	ret->at = at < error.end && *at == ':' ? at + 1 + (at + 1 < error.end && at[1] == ' ') : at;
+	ret->end = error.end;
+	if (!*type || strcspn(type, " \t(\"'") != strlen(type)) {
+		(void)snprintf(type, size, "RuntimeError");
+		*ret = error;
+	}
+}
+
+/* A result map that is not ok, as an exception in the caller. */
+static void give_failure(struct furca_functions *functions, furca_function_origin origin, struct furca_view result)
+{
+	static const struct {
+		const char *word, *type;
+	} type_of[] = {{"timeout", "TimeoutError"}, {"validation", "ValueError"}, {"isolation", "PermissionError"}, {"interrupted", "KeyboardInterrupt"}};
+	struct furca_view error = {0}, word = {0}, suggestion = {0}, message;
+	FURCA_AUTO_FREE char *advice = NULL;
+	char type[128] = "RuntimeError";
+
+	(void)furca_map_text(result, "error", &error);
+	(void)furca_map_text(result, "error_type", &word);
+	if (furca_map_text(result, "suggestion", &suggestion))
+		advice = furca_view_dup(suggestion);
+	message = error;
+	if (furca_view_is(word, "exception"))
+		split_error(error, type, sizeof(type), &message);
+	for (size_t i = 0; i < FURCA_COUNT(type_of); i++)
+		if (furca_view_is(word, type_of[i].word))
+			(void)snprintf(type, sizeof(type), "%s", type_of[i].type);
+	fail_lane(functions, origin, type, message, furca_view_is(word, "exception") ? error : (struct furca_view){0}, advice);
+}
+
+/* What a bash function printed, without the newlines at its end; a status other than 0 is a failure. */
+static void give_printed(struct furca_functions *functions, const struct furca_function_pending *call, struct furca_view result)
+{
+	struct furca_view printed = {0}, complaint = {0};
+	struct furca_value value;
+	int64_t status = 0;
+
+	(void)furca_map_text(result, "stdout", &printed);
+	(void)furca_map_text(result, "stderr", &complaint);
+	(void)furca_map_int(result, "exit_code", &status);
+	while (printed.end > printed.at && printed.end[-1] == '\n')
+		printed.end--;
+	while (complaint.end > complaint.at && complaint.end[-1] == '\n')
+		complaint.end--;
+	if (status) {
+		FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
+
+		(void)furca_buf_printf(&text, "the function '%s' ended with status %lld", call->name, (long long)status);
+		if (furca_view_size(complaint))
+			(void)furca_buf_printf(&text, ": %.*s", (int)FURCA_MIN(furca_view_size(complaint), 4096), (const char *)complaint.at);
+		fail_lane(functions, call->origin, "RuntimeError", view_of(&text), (struct furca_view){0}, NULL);
+		return;
+	}
+	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &packed);
+	furca_pack_bytes(&pk, printed.at, furca_view_size(printed));
+	give_value(functions, call->origin, furca_value_of(view_of(&packed), &value) == 0 ? &value : NULL);
+}
+
+void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result)
+{
+	struct furca_function_pending **link = &functions->pending;
+	struct furca_value value = {.kind = FURCA_NIL};
+	struct furca_view text;
+	bool ok = false;
+
+	while (*link && (*link)->origin != origin)
+		link = &(*link)->next;
+	if (!*link)
+		return;
+	FURCA_AUTO_FREE struct furca_function_pending *call = *link;
+	*link = call->next;
+	(void)furca_map_bool(result, "ok", &ok);
+	if (!ok) {
+		give_failure(functions, origin, result);
+	} else if (call->prints) {
+		give_printed(functions, call, result);
+	} else if (furca_map_get(result, "result", &value) && value.kind != FURCA_NIL) {
+		give_value(functions, origin, &value);
+	} else if (furca_map_text(result, "result_text", &text)) {
+		struct furca_err err = FURCA_ERR_INIT;
+
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Return numbers, text, bytes, lists or maps of them, of at most 1 MiB.",
+					 "the function '%s' returned what cannot cross between processes: %.*s", call->name,
+					 (int)FURCA_MIN(furca_view_size(text), 200), (const char *)text.at);
+		refuse_lane(functions, origin, "TypeError", &err);
+	} else {
+		give_value(functions, origin, NULL);
+	}
+}

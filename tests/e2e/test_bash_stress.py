@@ -1,0 +1,137 @@
+"""Many calls in one bash session, all kinds of ends, seeded: no session lost, no answer crossed, memory and descriptors flat.
+
+FURCA_STRESS=N sets the number of random calls (300), FURCA_SEED the seed. The pieces are cut at random bytes from GNU bash's own
+test scripts where they can be had, else from the code of test_host_bash.
+"""
+import os
+import random
+
+import pytest
+
+import bashsource
+import hostlib
+from hostlib import SESSION, SNAPSHOT
+from test_host_bash import BASH, BEHAVIOURS, session, start, zygote  # noqa: F401 (fixtures)
+
+CALLS = int(os.environ.get("FURCA_STRESS", 300))
+SEED = int(os.environ.get("FURCA_SEED", 7))
+
+ENDS = [
+    ":", "exit 3", "if then", 'echo "abc', "set -e; false", "set +e; set -u; echo $nosuch", "set +u; echo ${x?m}",
+    "f() { local a=1; { exit 4; } >/dev/null; }; { f; } 2>/dev/null",
+    "for i in 1 2; do { while :; do exit 5; done; } </dev/null; done",
+    "set -e; g() { { false; } >/dev/null 3</dev/null; }; { g; } >/dev/null 4>/dev/null", "set +e; kill -TERM $$",
+    "eval \"eval 'exit 3'\"", 'v=$(exit 3); cat <<<"x" >/dev/null; exit 1', "echo $((1/0))", "readonly r=1; r=2", "nosuch_command",
+    "case x in x) exit 2;; esac", "a=(1 2 3); unset a; exit", "(exit 3) | (exit 4)", "exec /nonexistent", "exec true",
+    "exec 9>/dev/null; exit", "cat <<E\nx\n", "f() { return 3; }; f; exit", "source /dev/null; . /nonexistent",
+    "capability nosuch", "exec 3>&1; exec 3>&-", "ulimit -n 200",
+]
+
+
+@pytest.mark.parametrize("code", ENDS)
+def test_an_end_leaks_nothing(session, code):  # noqa: F811
+    many = 40 if any(c in code for c in ("$(", "|", "exec /", "exec t", "<<")) else 300
+    for _ in range(20):
+        session.run(code)
+    memory, descriptors = session.resident_kb(), session.descriptors()
+    for _ in range(many):
+        session.run(code)
+    assert session.descriptors() == descriptors
+    assert session.resident_kb() - memory < 200
+    session.run("set +eu")
+    assert session.run("echo ok").out == b"ok\n"
+
+
+def pieces():
+    try:
+        directory = os.path.join(bashsource.source(BASH), "tests")
+        names = [n for n in sorted(os.listdir(directory)) if n.endswith((".tests", ".sub")) and n not in ("jobs.tests", "rsh.tests")]
+        texts = []
+        for name in names:
+            with open(os.path.join(directory, name), "rb") as f:
+                texts.append(f.read())
+    except bashsource.Missing:
+        texts = ["\n".join(step[0] for step in steps).encode() for _, steps in BEHAVIOURS]
+    return [t.replace(b"\0", b"") for t in texts]
+
+
+class Fuzzed:
+    """A session with its standing snapshot, as the engine keeps them."""
+
+    def __init__(self, zygote, cwd):  # noqa: F811
+        self.zygote, self.cwd, self.lost = zygote, cwd, []
+        self.session = self.snapshot = None
+
+    def begin(self):
+        if self.session is None:
+            self.session = self.zygote.clone(SESSION)
+            self.session.run("cd %s; ulimit -f 20000" % self.cwd)
+
+    def run(self, code):
+        self.begin()
+        result = self.session.run(code, timeout=1.5, merge=True)
+        if result.how == "lost":
+            self.lost.append(code)
+            self.session.kill()
+            self.session = None
+        return result
+
+    def done(self):
+        if self.session:
+            self.session.kill()
+
+
+def crashes_plain_bash(code, tmp_path):
+    import subprocess
+
+    try:
+        status = subprocess.run([BASH, "-c", code], cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL, timeout=10, start_new_session=True).returncode
+    except subprocess.TimeoutExpired:
+        return False
+    return status < 0
+
+
+def test_pieces(zygote, tmp_path):  # noqa: F811
+    rng = random.Random(SEED)
+    texts = pieces()
+    fuzzed = Fuzzed(zygote, tmp_path)
+    ends = {}
+    for i in range(CALLS):
+        text = rng.choice(texts)
+        a = rng.randrange(len(text))
+        b = rng.randrange(a, min(len(text), a + 1500) + 1)
+        result = fuzzed.run(text[a:b].decode("utf-8", "surrogateescape"))
+        ends[result.how] = ends.get(result.how, 0) + 1
+        if i % 50 == 0:  # whatever state it is in, it can be made usable again
+            fuzzed.run("set +eunxvf; trap - DEBUG ERR RETURN EXIT INT")
+            token = "%d-%d" % (i, rng.randrange(1 << 30))
+            fuzzed.run("exec >&2")
+            said = fuzzed.run("builtin echo %s" % token)
+            assert token.encode() in said.out or said.how != "ok" or said.body["redirected"], said
+    fuzzed.done()
+    print("seed %d: %r, lost %d" % (SEED, ends, len(fuzzed.lost)))
+    assert [code for code in fuzzed.lost if not crashes_plain_bash(code, tmp_path)] == []
+
+
+def test_sessions_at_once_cross_nothing(zygote):  # noqa: F811
+    """Interleaved calls of many sessions, started before the others are answered."""
+    sessions = [zygote.clone(SESSION) for _ in range(6)]
+    rng = random.Random(SEED)
+    for i in range(40):
+        pipes = []
+        for k, s in enumerate(sessions):
+            r, w = os.pipe()
+            s.send_run("n=%d; echo %d-$n; echo late >&2 & exit %d" % (i, k, (i + k) % 200), [w, w])
+            os.close(w)
+            pipes.append(r)
+        order = list(range(len(sessions)))
+        rng.shuffle(order)
+        for k in order:
+            name, call, body, _ = sessions[k].control.recv()
+            assert (name, call, body["exit_code"]) == ("DONE", sessions[k].calls, (i + k) % 200)
+            data = os.read(pipes[k], 100)
+            assert b"%d-%d\n" % (k, i) in data
+            os.close(pipes[k])
+    for s in sessions:
+        s.kill()
