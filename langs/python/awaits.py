@@ -126,7 +126,10 @@ def _awaits_name(scope, name):
 def _in_coroutine(frame):
     while frame is not None and frame.f_code.co_name in INNER:
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_flags & ASYNC_CODE
+    if frame is None:
+        return False
+    code = frame.f_code
+    return code.co_flags & ASYNC_CODE or code.co_name == "<module>" and code.co_filename.startswith(errors.USER)
 
 
 def is_awaited(frame):

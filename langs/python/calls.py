@@ -58,6 +58,32 @@ def hidden(name, value):
     return name.startswith("__") and name.endswith("__") or _given.get(name, _call) is value
 
 
+class _Builtins:
+    """The built-in names as they came, while our own code runs: what the user made of them is put back after."""
+
+    def __init__(self):
+        import builtins
+        self.names = builtins.__dict__
+        self.pristine = {name: value for name, value in self.names.items() if name != "_"}
+
+    def __enter__(self):
+        names, self.users = self.names, {}
+        for name, value in self.pristine.items():
+            if names.get(name, self) is not value:
+                self.users[name] = names.get(name, self)
+                names[name] = value
+
+    def __exit__(self, *error):
+        for name, value in self.users.items():
+            if value is self:
+                self.names.pop(name, None)
+            else:
+                self.names[name] = value
+
+
+_builtins = _Builtins()
+
+
 def _on_interrupt(number, frame):
     if not host.armed():
         return
@@ -156,18 +182,34 @@ def _steps(source, filename):
     if tree.body:
         code = _compile(tree, filename, "exec", FLAGS | futures)
         futures |= code.co_flags & FUTURES
-        steps.append((code, bool(code.co_flags & COROUTINE)))
+        steps.append(code)
     if last is not None:
         expression = ast.copy_location(ast.Expression(last.value), last)
         code = _compile(expression, filename, "eval", FLAGS | futures)
-        steps.append((code, bool(code.co_flags & COROUTINE)))
+        steps.append(code)
     elif steps:
-        steps.append((_nothing, False))
+        steps.append(_nothing)
     _futures = futures
     _call.changed = bool(steps)
     if last is not None and not tree.body:
         _call.changed = not pure.is_pure(last.value, main.__dict__)
-    return steps
+    return _in_loop(steps)
+
+
+def _in_loop(steps):
+    """The same steps, all of them in one task on the event loop where one of them awaits."""
+    if not any(getattr(step, "co_flags", 0) & COROUTINE for step in steps):
+        return steps
+
+    async def task():
+        value = None
+        for step in steps:
+            value = step() if step is _nothing else eval(step, main.__dict__)
+            if step is not _nothing and step.co_flags & COROUTINE:
+                value = await value
+        return value
+
+    return [lambda: drive(task())]
 
 
 def _nothing():
@@ -228,11 +270,16 @@ def _function_steps(function):
         return drive(value) if _inspect.iscoroutine(value) else value
 
     _call.restore = restore
-    return [(code, bool(code.co_flags & COROUTINE)), (invoke, False)]
+    return _in_loop([code]) + [invoke]
 
 
 def begin(code, label, cwd, env, read_only, function):
     """Everything before the user's code. The steps to evaluate; raises what the call is to report."""
+    with _builtins:
+        return _begin(code, label, cwd, env, function)
+
+
+def _begin(code, label, cwd, env, function):
     _call.label = int(label) if label and label.isdigit() else label
     _call.before = {}
     _call.stored = frozenset()
@@ -355,6 +402,11 @@ def _safe(name):
 
 def finish(error, shown):
     """The call's end as a tuple for C."""
+    with _builtins:
+        return _finish(error, shown)
+
+
+def _finish(error, shown):
     if _call.restore is not None:
         _call.restore()
     how, status, said = _ended(error)

@@ -14,9 +14,11 @@
 
 #include "base/banned.h"
 
+#define RESCUE_MS 500	/* most time to take a turn at the GIL, on a busy machine */
 #define WATCH_MS 50	/* how often the watcher looks */
 #define WAITING_LOOKS 4 /* looks in a row that find the main thread asleep and the process without progress */
 
+static bool unwatched; /* threads are parked, and no watcher runs yet */
 static struct {
 	uint64_t *ident; /* pthread_t of Python's threads */
 	size_t n;
@@ -86,7 +88,7 @@ static void *rescue(void *data)
 	struct timespec until;
 
 	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += 100 * 1000000;
+	until.tv_nsec += RESCUE_MS * 1000000L;
 	if (until.tv_nsec >= 1000000000) {
 		until.tv_nsec -= 1000000000;
 		until.tv_sec++;
@@ -146,7 +148,7 @@ static bool start(void *(*run)(void *), pthread_t *ret)
 
 void furca_parked_settle(void)
 {
-	pthread_t turn, helper, watcher;
+	pthread_t turn, helper;
 	PyThreadState *state;
 	bool rescued;
 
@@ -166,6 +168,16 @@ void furca_parked_settle(void)
 	if (rescued)
 		(void)pthread_join(helper, NULL);
 	PyEval_RestoreThread(state);
+	unwatched = true;
+}
+
+void furca_parked_watch(void)
+{
+	pthread_t watcher;
+
+	if (!unwatched)
+		return;
+	unwatched = false;
 	if (start(watch, &watcher))
 		(void)pthread_detach(watcher);
 	else

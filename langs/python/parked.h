@@ -14,8 +14,8 @@ void furca_parked_note(void);
 /* Whether that thread was noted and is not the one that noted. Async-signal-safe; a furca_park_fn. */
 bool furca_parked_is(void *data, pid_t tid, uint64_t pthread);
 
-/*
- * In a copy with parked threads, GIL held: settles what a parked thread may have asked of the GIL, and starts a watcher that lets
- * the parked threads run when the copy's main thread waits.
- */
+/* In a copy with parked threads, GIL held: settles what a parked thread may have asked of the GIL. */
 void furca_parked_settle(void);
+
+/* Code begins to run: where threads are parked, a watcher lets them run when the main thread waits. */
+void furca_parked_watch(void);

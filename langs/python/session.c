@@ -65,7 +65,7 @@ static PyObject *value_of(struct furca_view view)
 	return furca_codec_unpack(view, NULL);
 }
 
-/* calls.begin(…): a list of (code, is a coroutine) to be evaluated, or NULL with the exception that is the call's answer. */
+/* calls.begin(…): a list of code objects and callables to be evaluated, or NULL with the exception that is the call's answer. */
 static PyObject *begin(const struct furca_host_run *run)
 {
 	PyObject *code = text_of(run->code), *label = text_of(run->label), *cwd = text_of(run->cwd);
@@ -82,19 +82,10 @@ static PyObject *begin(const struct furca_host_run *run)
 	return steps;
 }
 
-/* Evaluates one code object at the top level: no frame of ours is below it. */
-static PyObject *step(PyObject *code, PyObject *namespace, PyObject *awaited)
+/* Evaluates one step at the top level: no frame of ours is below a code object's. */
+static PyObject *step(PyObject *code, PyObject *namespace)
 {
-	PyObject *value, *coroutine;
-
-	if (PyCallable_Check(code))
-		return PyObject_CallObject(code, NULL);
-	coroutine = value = PyEval_EvalCode(code, namespace, namespace);
-	if (!value || awaited != Py_True)
-		return value;
-	value = PyObject_CallMethod(session.calls, "drive", "O", coroutine);
-	Py_DECREF(coroutine);
-	return value;
+	return PyCallable_Check(code) ? PyObject_CallObject(code, NULL) : PyEval_EvalCode(code, namespace, namespace);
 }
 
 /* Runs all steps. The value of the last one, or NULL with an exception. */
@@ -104,13 +95,8 @@ static PyObject *evaluate(PyObject *steps)
 	Py_ssize_t n = PyList_Size(steps);
 
 	for (Py_ssize_t i = 0; namespace && i < n; i++) {
-		PyObject *code, *awaited;
-
 		Py_XDECREF(value);
-		value = NULL;
-		if (!PyArg_ParseTuple(PyList_GetItem(steps, i), "OO", &code, &awaited))
-			break;
-		value = step(code, namespace, awaited);
+		value = step(PyList_GetItem(steps, i), namespace);
 		if (!value)
 			break;
 	}
@@ -196,6 +182,7 @@ static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_valu
 	(void)PyErr_CheckSignals(); /* interrupts of the last call, if any came late, find nobody armed */
 	PyErr_Clear();
 	steps = begin(run);
+	furca_parked_watch();
 	session.armed = true;
 	if (steps)
 		value = evaluate(steps);
