@@ -5,7 +5,7 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/barriers.c snapshot/barriers.h \
 	snapshot/cell.c snapshot/cell.h \
 	snapshot/changes.c snapshot/changes.h \
-	snapshot/clone.h snapshot/probe.h \
+	snapshot/clone.h \
 	snapshot/fds.c snapshot/fds.h snapshot/fds_remake.c snapshot/fds_remake.h snapshot/fds_sockets.c \
 	snapshot/init.c snapshot/init.h snapshot/init_loop.h \
 	snapshot/landlock.c snapshot/landlock.h \
@@ -13,12 +13,14 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/mounts.c snapshot/mounts.h \
 	snapshot/overlay.c snapshot/overlay.h \
 	snapshot/privileges.c snapshot/privileges.h \
+	snapshot/probe.c snapshot/probe.h \
 	snapshot/spawn.c snapshot/spawn.h
 libfurca_snapshot_la_CPPFLAGS = $(AM_CPPFLAGS) $(CAP_CFLAGS) $(SECCOMP_CFLAGS)
 libfurca_snapshot_la_LIBADD = libfurca-wire.la libfurca-base.la $(CAP_LIBS) $(SECCOMP_LIBS) $(MSGPACK_LIBS)
 
 if HAVE_CHECK
-snapshot_tests = tests/unit/test_init tests/unit/test_cell tests/unit/test_fds
+snapshot_tests = tests/unit/test_init tests/unit/test_cell tests/unit/test_fds \
+	tests/unit/test_probe
 check_PROGRAMS += $(snapshot_tests)
 TESTS += $(snapshot_tests)
 snapshot_test_libs = libfurca-snapshot.la $(CHECK_LIBS)
@@ -32,4 +34,7 @@ snapshot_lab = tests/unit/copy_lab.h tests/unit/init_client.h tests/unit/clone_h
 tests_unit_test_fds_SOURCES = tests/unit/test_fds.c $(snapshot_lab)
 tests_unit_test_fds_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_fds_LDADD = $(snapshot_test_libs)
+tests_unit_test_probe_SOURCES = tests/unit/test_probe.c
+tests_unit_test_probe_CPPFLAGS = $(CHECK_CPPFLAGS) $(SECCOMP_CFLAGS)
+tests_unit_test_probe_LDADD = $(snapshot_test_libs) $(SECCOMP_LIBS)
 endif
