@@ -20,11 +20,17 @@
 
 extern char **environ;
 
-/* The log of an engine in the background lies beside its socket. */
-static int log_path(const char *socket, char *buf, size_t size)
+/* The log of an engine in the background. */
+static int log_path(char *buf, size_t size)
 {
-	int n = snprintf(buf, size, "%s.log", socket);
+	char dir[4096];
+	int r = furca_default_state_dir(dir, sizeof(dir));
 
+	if (r == 0)
+		r = furca_make_dirs(dir);
+	if (r < 0)
+		return r;
+	int n = snprintf(buf, size, "%s/engine.log", dir);
 	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 }
 
@@ -74,7 +80,7 @@ static void show_log(const char *path)
 /* Starts an engine in the background and waits until it is ready. 0 or an exit status. */
 static int start_engine(const char *name, const char *socket)
 {
-	char log[4096], text[16];
+	char log[4200], text[16];
 	const char *slash = strrchr(socket, '/');
 	int ends[2];
 
@@ -84,7 +90,7 @@ static int start_engine(const char *name, const char *socket)
 		if (dir)
 			(void)furca_make_dirs(dir);
 	}
-	if (log_path(socket, log, sizeof(log)) < 0 || pipe2(ends, O_CLOEXEC) < 0)
+	if (log_path(log, sizeof(log)) < 0 || pipe2(ends, O_CLOEXEC) < 0)
 		return furca_cli_fail(name, "cannot start an engine", NULL);
 	FURCA_AUTO_FD struct furca_fd from = furca_fd_own(ends[0]), to = furca_fd_own(ends[1]);
 	int r = spawn_serve(socket, log, to.n);

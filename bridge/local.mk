@@ -34,6 +34,7 @@ libfurca_cli_la_SOURCES = \
 	bridge/commands.c \
 	bridge/doctor.c \
 	bridge/json_read.c bridge/json_read.h \
+	bridge/mcp.c bridge/mcp.h bridge/mcp_text.c bridge/mcp_tools.c \
 	bridge/schema.c bridge/schema.h \
 	bridge/serve.c
 libfurca_cli_la_LIBADD = $(JANSSON_LIBS)

@@ -27,7 +27,6 @@ static const struct {
 	{B_DESCRIPTORS, true, "descriptors", "its open files and connections"},
 	{B_PROCESSES, true, "processes", "other processes"},
 	{B_IPC, false, "ipc", "shared memory and message queues"},
-	{B_NETWORK, false, "network", "the network, which it cannot reach"},
 };
 
 static void join(struct furca_buf *out, unsigned held, bool want, bool required_only, bool words)
@@ -61,7 +60,10 @@ int furca_schema_description(struct furca_buf *out, unsigned held)
 	if (held & 1U << B_MEMORY) {
 		(void)furca_buf_append_text(out, "; whatever the code does, it leaves ");
 		join(out, held, true, false, false);
-		(void)furca_buf_append_text(out, " as they were. Answers from the last finished call, also while the session is busy.\n");
+		(void)furca_buf_append_text(out, " as they were.");
+		if (held & 1U << B_NETWORK)
+			(void)furca_buf_append_text(out, " It cannot reach the network.");
+		(void)furca_buf_append_text(out, " It sees the last finished call, also while the session is busy.\n");
 	} else {
 		(void)furca_buf_append_text(out, ".\n");
 	}
