@@ -34,7 +34,7 @@ static bool stands(const struct furca_thread *thread)
 	return thread->word == furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN);
 }
 
-static uint32_t parking_of(const struct furca_thread *thread)
+uint32_t furca_born_parking(const struct furca_thread *thread)
 {
 	const struct furca_clone_args *args = furca_born.args;
 
@@ -53,7 +53,7 @@ static void choose_parked(void)
 		struct furca_thread *thread = furca_threads_at(i);
 
 		if (stands(thread) && thread != furca_born.caller)
-			thread->parked = parking_of(thread);
+			thread->parked = furca_born_parking(thread);
 	}
 }
 
@@ -88,12 +88,12 @@ static struct furca_thread *make_threads(void)
 	return leader;
 }
 
-void furca_born_first(void *unused)
+/* Up to the moment when the caller's process may go on. */
+static void cut_off(void)
 {
 	struct furca_born_page *page = furca_born.page;
 	int r;
 
-	(void)unused;
 	page->born_us = furca_raw_now_us();
 	if ((r = furca_fault(FURCA_FAULT_CLONE_CHILD)) < 0)
 		give_up(FURCA_BORN_START, r, 0);
@@ -107,6 +107,12 @@ void furca_born_first(void *unused)
 	page->cut_us = furca_raw_now_us();
 	furca_store(&page->cut, 1);
 	furca_raw_wake(&page->cut, 1, FURCA_RAW_SHARED);
+}
+
+void furca_born_first(void *unused)
+{
+	(void)unused;
+	cut_off();
 	choose_parked();
 	struct furca_thread *leader = make_threads();
 	/* The main thread had ended by pthread_exit; its task stays as it was, a zombie. */
@@ -114,6 +120,14 @@ void furca_born_first(void *unused)
 		for (;;)
 			furca_raw(SYS_exit, 0);
 	furca_thread_become(leader, furca_born.caller, furca_born.keep_tids);
+}
+
+void furca_born_forked(void)
+{
+	cut_off();
+	furca_born.back = furca_born.expected = 0;
+	furca_born.page->threads = 1;
+	furca_arch_jump(&furca_born.caller->context, 1);
 }
 
 void furca_born_thread(struct furca_thread *thread)

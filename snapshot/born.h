@@ -47,8 +47,8 @@ struct furca_born {
 	struct furca_born_page *page;
 	struct furca_thread *caller; /* whose state the first task has */
 	pid_t leader;		     /* number of the main thread in the caller's process */
+	enum furca_clone_way way;
 	bool keep_tids;
-	bool one_thread;
 	uint32_t back, expected; /* futex: threads that have come back */
 };
 
@@ -56,6 +56,12 @@ extern struct furca_born furca_born;
 
 /* Entry of the first task; does not return. */
 void furca_born_first(void *unused);
+
+/* Entry of the only task of a clone made by libc's fork; does not return. */
+void furca_born_forked(void);
+
+/* How that thread, which is not the caller's, is to be parked in the clone: enum furca_thread_parked. */
+uint32_t furca_born_parking(const struct furca_thread *thread);
 
 /* On a thread that has been made again (furca_freeze_reborn_fn). */
 void furca_born_thread(struct furca_thread *thread);

@@ -14,6 +14,7 @@
 #include "snapshot/born.h"
 #include "snapshot/detect.h"
 #include "snapshot/freeze.h"
+#include "snapshot/inside.h"
 #include "snapshot/offsets.h"
 #include "snapshot/raw.h"
 
@@ -21,7 +22,9 @@
 
 #define TIMEOUT_US 2000000
 #define COMPLETE_US 10000000 /* for the clone to make its threads, while the caller's run */
-#define STACK_SIZE 65536
+#define SETTLE_US 3000	     /* for threads to leave libc before they are parked */
+#define SETTLE_PAUSE_US 100
+#define STACK_SIZE 262144 /* libraries' atfork handlers may run on one */
 #define PAGE_SIZE 4096
 
 _Static_assert(sizeof(struct furca_born_page) <= PAGE_SIZE, "the clone reports on one page");
@@ -60,6 +63,7 @@ int furca_clone_init(struct furca_err *err)
 		making.first_stack = stacks;
 		making.hop_stack = stacks + STACK_SIZE;
 	}
+	furca_inside_init();
 	return furca_freeze_init(furca_born_thread, err);
 }
 
@@ -124,6 +128,23 @@ static void hop(void *unused)
 	furca_raw_exit(0);
 }
 
+/* The same for a clone by libc's fork, whose locks and handlers are those of the caller's thread: the hop runs with its TLS. */
+static void hop_and_fork(void *ret_pidfd)
+{
+	making.result = furca_barriers_enter(furca_born.plan);
+	if (making.result == 0) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			furca_born_forked();
+		making.result = pid;
+		/* The clone is the child of the nearest subreaper as soon as the hop ends. */
+		if (pid > 0)
+			*(int *)ret_pidfd = (int)furca_raw(SYS_pidfd_open, pid, 0);
+	}
+	furca_raw_exit(0);
+}
+
 static long clone_now(bool cell, int *ret_pidfd)
 {
 	static pid_t number;
@@ -139,13 +160,14 @@ static long clone_now(bool cell, int *ret_pidfd)
 		args->set_tid = (uintptr_t)&number;
 		args->set_tid_size = 1;
 	}
-	if (!cell)
+	bool forks = furca_born.way == FURCA_WAY_FORK;
+	if (!cell && !forks)
 		return furca_arch_clone(args, sizeof(*args), furca_born_first, NULL);
 	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PARENT,
 				  .stack = (uintptr_t)making.hop_stack,
 				  .stack_size = STACK_SIZE};
 	making.result = -ECANCELED;
-	long r = furca_arch_clone(&task, sizeof(task), hop, NULL);
+	long r = furca_arch_clone(&task, sizeof(task), forks ? hop_and_fork : hop, ret_pidfd);
 	return r < 0 ? r : making.result;
 }
 
@@ -230,22 +252,52 @@ struct attempt {
 	bool frozen;
 };
 
+/* Whether a thread that would stay parked in the clone may hold a lock that the clone needs. */
+static bool parks_inside(void)
+{
+	uint64_t word = furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN);
+
+	for (uint32_t i = 0; i < furca_threads_high(); i++) {
+		const struct furca_thread *thread = furca_threads_at(i);
+
+		if (thread->word == word && thread->inside && thread->parked == FURCA_THREAD_RUNS &&
+		    furca_born_parking(thread) != FURCA_THREAD_RUNS)
+			return true;
+	}
+	return false;
+}
+
+/* Stops the other threads, if possible where none that will be parked is in the middle of libc. 0 or -errno. */
+static int freeze(struct attempt *a)
+{
+	int64_t settle_us = furca_raw_now_us() + SETTLE_US;
+	int r;
+
+	for (;;) {
+		if ((r = furca_freeze(a->deadline_us, a->err)) < 0)
+			return r;
+		a->frozen = true;
+		if (!parks_inside() || furca_raw_now_us() > settle_us)
+			return 0;
+		furca_freeze_thaw();
+		a->frozen = false;
+		furca_raw_sleep_us(SETTLE_PAUSE_US);
+	}
+}
+
 /* With all signals blocked: stops the other threads and looks at them. 0 or -errno; a->frozen says whether to thaw. */
 static int stop_others(struct attempt *a)
 {
 	uint64_t pending = 0;
 	int r;
 
-	if (!furca_born.one_thread) {
-		if ((r = furca_freeze(a->deadline_us, a->err)) < 0)
-			return r;
-		a->frozen = true;
-		if ((r = furca_detect_threads(&pending, a->err)) < 0)
+	if (furca_born.way == FURCA_WAY_ALL_THREADS) {
+		if ((r = freeze(a)) < 0 || (r = furca_detect_threads(&pending, a->err)) < 0)
 			return r;
 	}
 	if ((r = record_caller(pending)) < 0)
 		return furca_fail(a->err, FURCA_E_CLONE, -r, "the process has more than %d threads", FURCA_THREADS_MAX);
-	if (!furca_born.one_thread && !furca_born.keep_tids && (r = may_renumber(a->err)) < 0)
+	if (a->frozen && !furca_born.keep_tids && (r = may_renumber(a->err)) < 0)
 		return r;
 	if ((r = furca_barriers_census(furca_born.plan)) < 0)
 		return furca_fail(a->err, FURCA_E_CLONE, -r, "the open descriptors cannot be listed");
@@ -278,13 +330,14 @@ static void fill_report(struct attempt *a)
 	const struct furca_born_page *page = furca_born.page;
 	struct furca_clone_report *report = a->report;
 
-	report->way = furca_born.one_thread ? FURCA_WAY_ONE_THREAD : FURCA_WAY_ALL_THREADS;
+	report->way = furca_born.way;
 	report->threads = page->threads;
 	report->parked = page->parked;
 	report->held = page->barriers.held;
 	for (int i = 0; i < FURCA_BARRIERS; i++)
 		report->mechanism[i] = furca_mechanism_word(page->barriers.mechanism[i]);
-	if (furca_born.args->barriers & FURCA_BARRIER_THREADS) {
+	/* Where libc's fork served, the threads are gone. */
+	if (furca_born.args->barriers & FURCA_BARRIER_THREADS && furca_born.way != FURCA_WAY_FORK) {
 		report->held |= FURCA_BARRIER_THREADS;
 		for (int i = 0; i < FURCA_BARRIERS; i++)
 			if (1U << i == FURCA_BARRIER_THREADS)
@@ -364,7 +417,6 @@ static int prepare(const struct furca_clone_args *args, struct furca_clone_repor
 		return furca_fail(err, FURCA_E_CLONE, EIO, "failure point clone_before");
 	if ((threads = furca_freeze_count()) < 1)
 		return furca_fail_suggest(err, FURCA_E_CLONE, -threads, "Mount /proc.", "the threads of the process cannot be counted");
-	furca_born.one_thread = threads == 1;
 	furca_born.leader = getpid();
 	report->bytes_shared = resident_bytes();
 	if ((r = furca_detect_process(threads, err)) < 0)
@@ -372,6 +424,14 @@ static int prepare(const struct furca_clone_args *args, struct furca_clone_repor
 	if ((r = furca_barriers_plan(&wanted, &furca_born.plan, err)) < 0)
 		return r;
 	furca_born.keep_tids = furca_barriers_new_pids(furca_born.plan);
+	if (threads == 1)
+		furca_born.way = FURCA_WAY_ONE_THREAD;
+	else if (!furca_born.keep_tids && args->role == FURCA_CLONE_COPY)
+		furca_born.way = FURCA_WAY_FORK;
+	else
+		furca_born.way = FURCA_WAY_ALL_THREADS;
+	if (furca_born.way == FURCA_WAY_FORK && args->required & FURCA_BARRIER_THREADS)
+		return furca_fail(err, FURCA_E_ISOLATION, 0, "the threads of the process cannot be copied without a pid namespace");
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "snapshot/inside.h"
 #include "snapshot/interrupted.h"
 #include "snapshot/raw.h"
 #include "snapshot/task.h"
@@ -104,6 +105,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 		return;
 	furca_thread_record(thread);
 	furca_interrupted_repair(&thread->call, context);
+	thread->inside = furca_inside(context);
 	stand_still(thread, generation);
 }
 
