@@ -1,0 +1,103 @@
+/*
+ * furca-bench-read [MEGABYTES]: a trivial read-only call on a session that holds a big dict (400 MB unless said), with huge pages against without. Reads
+ * follow one another at once, so that each needs a clone of its own: with a copy parked ahead the size would not show.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "base/auto.h"
+#include "bench/bench.h"
+#include "include/furca.h"
+
+#include "base/banned.h"
+
+enum { ROUNDS = 25, PER_ROUND = 4 };
+
+static int run(struct furca_client *client, const char *code, const char *mode)
+{
+	struct furca_execute args = FURCA_EXECUTE("python", code);
+	struct furca_result result = {0};
+	struct furca_error err;
+
+	args.state_mode = mode;
+	args.session_id = 0;
+	if (furca_execute(client, &args, &result, &err) < 0) {
+		(void)fprintf(stderr, "furca-bench-read: %s\n", err.message);
+		return -EIO;
+	}
+	int r = result.ok ? 0 : -EIO;
+	if (r < 0)
+		(void)fprintf(stderr, "furca-bench-read: %s\n", result.error ? result.error : "the call failed");
+	furca_result_done(&result);
+	return r;
+}
+
+static int read_round(struct furca_client *client, struct furca_bench_series *series)
+{
+	double start = furca_bench_now_us();
+
+	for (int i = 0; i < PER_ROUND; i++)
+		if (run(client, "None", "read_only") < 0)
+			return -EIO;
+	furca_bench_add(series, (furca_bench_now_us() - start) / PER_ROUND);
+	return 0;
+}
+
+/* An engine whose sessions may not have huge pages: told by its variable, and kept from the kernel's by prctl, which children inherit. */
+static int open_engine(bool huge, struct furca_client **ret, struct furca_error *err)
+{
+	if (!huge) {
+		(void)setenv("FURCA_HUGE_PAGES", "0", 1);
+		(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	}
+	int r = furca_open_private(NULL, ret, err);
+	(void)unsetenv("FURCA_HUGE_PAGES");
+	(void)prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+	return r;
+}
+
+static int measure(struct furca_client *with, struct furca_client *without, long megabytes)
+{
+	static struct furca_bench_series on = {.name = "read-only call, huge pages"}, off = {.name = "read-only call, small pages"};
+	char fill[256];
+
+	/* About 170 bytes an entry: a list of two floats and its dict entry. */
+	(void)snprintf(fill, sizeof(fill), "data = {i: [i * 0.5, i * 1.5] for i in range(%ld)}", megabytes * 1000000 / 210);
+	if (run(with, fill, "stateful") < 0 || run(without, fill, "stateful") < 0)
+		return 1;
+	for (int round = -3; round < ROUNDS; round++) {
+		if (round == 0)
+			on.n = off.n = 0;
+		if (read_round(with, &on) < 0 || read_round(without, &off) < 0)
+			return 1;
+	}
+	furca_bench_print(&on);
+	furca_bench_print(&off);
+	return furca_bench_ratio("small / huge pages", &off, &on, 5.0, false);
+}
+
+int main(int argc, char **argv)
+{
+	struct furca_client *with = NULL, *without = NULL;
+	struct furca_error err = {0};
+	long megabytes = argc > 1 ? strtol(argv[1], NULL, 10) : 400;
+
+	if (megabytes < 1 || megabytes > 100000) {
+		(void)fprintf(stderr, "usage: furca-bench-read [MEGABYTES]\n");
+		return 2;
+	}
+	if (furca_bench_begin("bench read: a read-only call on a big session, huge pages on against off") < 0)
+		return 77;
+	if (open_engine(true, &with, &err) < 0 || open_engine(false, &without, &err) < 0) {
+		(void)fprintf(stderr, "furca-bench-read: %s\n", err.message);
+		furca_close(with);
+		return 77;
+	}
+	int status = measure(with, without, megabytes);
+	furca_close(without);
+	furca_close(with);
+	return status;
+}
