@@ -20,7 +20,7 @@ libfurca_snapshot_la_LIBADD = libfurca-wire.la libfurca-base.la $(CAP_LIBS) $(SE
 
 if HAVE_CHECK
 snapshot_tests = tests/unit/test_init tests/unit/test_cell tests/unit/test_fds \
-	tests/unit/test_probe
+	tests/unit/test_memory tests/unit/test_privileges tests/unit/test_probe
 check_PROGRAMS += $(snapshot_tests)
 TESTS += $(snapshot_tests)
 snapshot_test_libs = libfurca-snapshot.la $(CHECK_LIBS)
@@ -34,6 +34,12 @@ snapshot_lab = tests/unit/copy_lab.h tests/unit/init_client.h tests/unit/clone_h
 tests_unit_test_fds_SOURCES = tests/unit/test_fds.c $(snapshot_lab)
 tests_unit_test_fds_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_fds_LDADD = $(snapshot_test_libs)
+tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(snapshot_lab)
+tests_unit_test_memory_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_memory_LDADD = $(snapshot_test_libs)
+tests_unit_test_privileges_SOURCES = tests/unit/test_privileges.c $(snapshot_lab)
+tests_unit_test_privileges_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_privileges_LDADD = $(snapshot_test_libs)
 tests_unit_test_probe_SOURCES = tests/unit/test_probe.c
 tests_unit_test_probe_CPPFLAGS = $(CHECK_CPPFLAGS) $(SECCOMP_CFLAGS)
 tests_unit_test_probe_LDADD = $(snapshot_test_libs) $(SECCOMP_LIBS)
