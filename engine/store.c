@@ -30,7 +30,7 @@ static const char *const migration[] = {
 	"PRIMARY KEY(language, venv_id, session_id));",
 };
 
-#define VERSION ((int)FURCA_COUNT(migration))
+#define SCHEMA ((int)FURCA_COUNT(migration))
 
 /* What must be readable in a database that calls itself current. */
 static const char *const probe[] = {
@@ -106,11 +106,11 @@ static int migrate(sqlite3 *db)
 
 	if (!code)
 		code = ask(db, "PRAGMA user_version", &version);
-	if (!code && version > VERSION)
+	if (!code && version > SCHEMA)
 		code = SQLITE_SCHEMA;
-	for (; !code && version < VERSION; version++)
+	for (; !code && version < SCHEMA; version++)
 		code = sqlite3_exec(db, migration[version], NULL, NULL, NULL);
-	(void)snprintf(text, sizeof(text), "PRAGMA user_version=%d; COMMIT", VERSION);
+	(void)snprintf(text, sizeof(text), "PRAGMA user_version=%d; COMMIT", SCHEMA);
 	if (!code)
 		code = sqlite3_exec(db, text, NULL, NULL, NULL);
 	if (code)

@@ -28,15 +28,15 @@ CAUSES = (
     (r"do not match the hashes|hash mismatch|Hash mismatch|THESE PACKAGES DO NOT MATCH", "A hash does not fit the file; correct the --hash of that requirement."),
     (r"all requirements must have their versions pinned|hashes are required", "With hashes every package, also those that others need, must be "
      "listed with == and its --hash."),
+    (r"No matching distribution|Could not find a version|not found in the package registry|no versions of|no version of|was not found in",
+     "Correct the package's name or version, or choose with requires-python a Python that it is published for."),
     (r"ResolutionImpossible|conflicting dependencies|requirements are unsatisfiable|No solution found",
      "The requirements contradict one another or this Python; loosen a version or change requires-python."),
-    (r"No matching distribution|Could not find a version|not found in the package registry|no versions of",
-     "Correct the package's name or version, or choose with requires-python a Python that it is published for."),
     (r"NewConnectionError|Failed to establish|Temporary failure in name resolution|Network is unreachable|dns error|error sending request|"
      r"ConnectTimeout|ReadTimeout|ProxyError|Connection refused|Could not fetch|Failed to fetch",
      "The package index cannot be reached; check the network or the index settings in [tool.uv], or use find-links."),
     (r"not a valid|Invalid wheel|is not a supported wheel", "The wheel does not fit this Python or machine; choose another file or requires-python."),
-    (r"No such file or directory|does not exist|not installable|Neither 'setup.py' nor 'pyproject.toml'", "A path of the specification does not exist or holds no package; correct it."),
+    (r"No such file or directory|does not exist|Distribution not found at|not installable|Neither 'setup.py' nor 'pyproject.toml'", "A path of the specification does not exist or holds no package; correct it."),
     (r"gcc|cc1|fatal error:|error: command|build_wheel|metadata-generation-failed|Failed to build|Failed building",
      "A package has no wheel for this Python and does not compile here; pin a version that has one, choose another requires-python, "
      "or install what its build needs."),
@@ -109,7 +109,7 @@ class Runner:
             selector.register(self.channel.read, selectors.EVENT_READ)
             rest = b""
             while True:
-                ready = {key.fileobj for key, _ in selector.select()}
+                ready = {key.fileobj for key, _ in selector.select(self.channel.tick())}
                 if self.channel.read in ready and not os.read(self.channel.read, 4096):
                     raise Cancelled
                 if child.stdout in ready:
@@ -124,7 +124,7 @@ class Runner:
     def _line(self, line):
         if line.strip():
             self.lines.append(line[:500])
-            self.channel.progress(line.strip(), always=False)
+            self.channel.tick(line.strip())
 
     def said(self):
         return "\n".join(self.lines)

@@ -19,7 +19,7 @@ class Channel:
 
     def __init__(self, read, write):
         self.read, self.write = read, write
-        self._last = 0.0
+        self._last, self._held = 0.0, None
 
     def request(self):
         data = b""
@@ -35,12 +35,16 @@ class Channel:
         while data:
             data = data[os.write(self.write, data):]
 
-    def progress(self, text, always=True):
-        """Says how far it is; lines that need not be seen each are thinned to twenty a second."""
-        now = time.monotonic()
-        if always or now - self._last > 0.05:
-            self._last = now
-            self.send({"progress": text[:400]})
+    def progress(self, text):
+        self._held, self._last = None, time.monotonic()
+        self.send({"progress": text[:400]})
+
+    def tick(self, text=None):
+        """Progress in lines of which not each need be seen: at most twenty a second, the last one never lost."""
+        self._held = text or self._held
+        if self._held and time.monotonic() - self._last > 0.05:
+            self.progress(self._held)
+        return 0.05 if self._held else None
 
 
 def normalise(request, channel):
