@@ -28,6 +28,11 @@ tests_no_syscall_SOURCES = tests/no_syscall.c
 tests_no_syscall_CFLAGS = $(AM_CFLAGS) $(SECCOMP_CFLAGS)
 tests_no_syscall_LDADD = $(SECCOMP_LIBS)
 
+# Lets tests in Python speak to an init process.
+check_PROGRAMS += tests/surface_init
+tests_surface_init_SOURCES = tests/surface_init.c
+tests_surface_init_LDADD = libfurca-snapshot.la
+
 # The tests of one kind alone.
 check-unit: all $(check_PROGRAMS)
 	$(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='$(filter-out $(without),$(filter tests/unit/%,$(TESTS)))'

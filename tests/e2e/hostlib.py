@@ -20,7 +20,7 @@ INTERRUPT = 58
 SESSION, STATELESS, COPY, SNAPSHOT, BRANCH = 1, 2, 3, 4, 5
 
 with open(os.path.join(ROOT, "bridge/wire/messages.def")) as f:
-    NUMBER = {m[1]: int(m[2]) for m in re.finditer(r"^(?:HOST|LANE)\((\w+), (\d+),", f.read(), re.M)}
+    NUMBER = {m[1]: int(m[2]) for m in re.finditer(r"^(?:HOST|LANE|INIT)\((\w+), (\d+),", f.read(), re.M)}
 NAME = {number: name for name, number in NUMBER.items()}
 
 
@@ -106,6 +106,60 @@ class Result:
             self.how, self.status, short(self.out), short(self.err), (self.body or {}).get("error"), self.seconds)
 
 
+class Surface:
+    """A surface init: the parent of hosts, and the maker of cells. Needs tests/surface_init of the build folder."""
+
+    def __init__(self):
+        program = os.path.join(libexec(), "tests", "surface_init")
+        ours, theirs = socket.socketpair()
+        self.process = subprocess.Popen([program], pass_fds=(), close_fds=False, stdin=subprocess.DEVNULL,
+                                        preexec_fn=lambda: (os.dup2(theirs.fileno(), 3), os.closerange(4, 1024)))
+        theirs.close()
+        self.link = ours
+        _, rights, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+        fds = array.array("i")
+        fds.frombytes(rights[0][2])
+        sock = socket.socket(fileno=fds[0])
+        sock.setblocking(True)
+        self.control = Channel(sock)
+        self.calls = 0
+
+    def ask(self, name, answer, body, fds=()):
+        self.calls += 1
+        self.control.send(name, self.calls, body, fds)
+        while True:
+            got, call, body, fds = self.control.recv()
+            if got == answer and call == self.calls:
+                if body.get("error"):
+                    raise RuntimeError(body["error"])
+                return body, fds
+
+    def spawn(self, argv, env=None, cwd="/", capabilities=None):
+        """Starts a host program as a zygote; READY has been received."""
+        control, theirs = socket.socketpair()
+        capability, lane = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        env = ["%s=%s" % item for item in (os.environ if env is None else env).items()]
+        body, fds = self.ask("SPAWN", "SPAWNED", {"argv": argv, "env": env, "cwd": cwd}, [theirs.fileno(), lane.fileno(), 2])
+        theirs.close()
+        lane.close()
+        host = Host(control, capability, body["pid"], fds[0], capabilities=capabilities)
+        host.surface = self
+        name, _, host.ready, _ = host.control.recv()
+        assert name == "READY", name
+        return host
+
+    def cell(self, keep_pid=0, namespaces=0xFF, network=False, upper_bytes=1 << 28):
+        """(pidfd of the cell's init, its control channel, what it holds)."""
+        body, fds = self.ask("CELL", "CELL_READY", {"namespaces": namespaces, "network": network, "upper_bytes": upper_bytes,
+                                                    "keep_pid": keep_pid})
+        return fds[0], Channel(socket.socket(fileno=fds[1])), body
+
+    def end(self):
+        self.control.close()
+        self.link.close()
+        self.process.wait(10)
+
+
 class Host:
     """One process image with its channels. `capabilities` maps names to functions; None: the engine takes no calls."""
 
@@ -114,6 +168,8 @@ class Host:
         self.pid, self.pidfd, self.process = pid, pidfd, process
         self.calls = 0
         self.lanes = 0
+        self.surface = None
+        self.cell = None
         self.late = {}
         self.capabilities = {} if capabilities is None else capabilities
         self.thread = threading.Thread(target=self._lanes, daemon=True)
@@ -218,10 +274,23 @@ class Host:
             capability.close()
             raise RuntimeError(body["error"])
         host = Host(control, capability, body["pid"], got[0], capabilities=self.capabilities)
+        host.surface = self.surface
         host.cloned = body
         name, _, host.ready, _ = host.control.recv()
         assert name == "READY", name
         return host
+
+    def copy(self):
+        """A read-only copy in a cell of its own with all barriers; needs a host of a Surface. kill() ends the cell."""
+        pidfd, control, _ = self.surface.cell(keep_pid=self.pid)
+        try:
+            copy = self.clone(COPY, barriers=0xFF, cell=pidfd)
+        except RuntimeError:
+            os.close(pidfd)
+            control.close()
+            raise
+        copy.cell = pidfd, control
+        return copy
 
     def promote(self):
         self.control.send("PROMOTE", 0, {})
@@ -275,6 +344,10 @@ class Host:
                 os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
             except OSError:
                 pass
+        if self.cell:
+            signal.pidfd_send_signal(self.cell[0], signal.SIGKILL)
+            os.close(self.cell[0])
+            self.cell[1].close()
         self.control.close()
         self.capability.shutdown(socket.SHUT_RDWR)
         self.capability.close()

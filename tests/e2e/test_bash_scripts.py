@@ -12,7 +12,7 @@ import pytest
 
 import bashsource
 import hostlib
-from hostlib import COPY, SESSION, Host
+from hostlib import COPY, SESSION, Surface
 from test_host_bash import BASH, BUILTIN
 
 SECONDS = 90
@@ -70,14 +70,15 @@ def hosted(name, role, tree, tmp_path, env):
         code = f.read()
     with open(path, "w") as f:
         f.write("enable -f '%s' furca_host capability furca-fn && furca_host\n" % BUILTIN)
-    zygote = Host.start([BASH, "./" + name], env=env, cwd=place.path)
+    surface = Surface()
+    zygote = surface.spawn([BASH, "./" + name], env=env, cwd=place.path)
     with open(path, "wb") as f:
         f.write(code)
     session = clone = zygote.clone(SESSION)
     try:
         session.run("shopt -u expand_aliases; unset OLDPWD; :")
         if role == COPY:
-            clone = session.clone(COPY)
+            clone = session.copy()
         result = clone.run(code.replace(b"\0", b"").decode("utf-8", "surrogateescape"), timeout=SECONDS, merge=True, keep=True)
         out = result.out
         lost = not session.alive()
@@ -87,6 +88,7 @@ def hosted(name, role, tree, tmp_path, env):
     finally:
         for host in {clone, session, zygote}:
             host.kill()
+        surface.end()
 
 
 def what_closing_writes(session):

@@ -10,8 +10,8 @@ import pytest
 
 import bashsource
 import hostlib
-from hostlib import SESSION, SNAPSHOT
-from test_host_bash import BASH, BEHAVIOURS, session, start, zygote  # noqa: F401 (fixtures)
+from hostlib import SESSION
+from test_host_bash import BASH, BEHAVIOURS, session, zygote  # noqa: F401 (fixtures)
 
 CALLS = int(os.environ.get("FURCA_STRESS", 300))
 SEED = int(os.environ.get("FURCA_SEED", 7))

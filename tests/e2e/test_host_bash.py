@@ -4,14 +4,11 @@ A behaviour is a list of steps (code, test of the result[, timeout]); ("RO", ...
 step does and the session is alive with its state afterwards.
 """
 import os
-import re
-import shutil
-import subprocess
 
 import pytest
 
 import hostlib
-from hostlib import COPY, SESSION, STATELESS, Host
+from hostlib import COPY, SESSION, STATELESS, Host, Surface
 
 BASH = os.environ.get("FURCA_TEST_BASH", "/bin/bash")
 BUILTIN = os.path.join(hostlib.libexec(), "furca-bash.so")
@@ -20,16 +17,13 @@ START = 'enable -f "$1" furca_host capability furca-fn && furca_host'
 pytestmark = pytest.mark.skipif(not os.path.exists(BASH), reason="needs " + BASH)
 
 
-def start(**keywords):
-    env = {k: v for k, v in os.environ.items() if k not in ("BASH_ENV", "SHELLOPTS")}
-    env.update(keywords.pop("env", {}))
-    argv = [BASH, "--norc", "--noprofile", "-p", "-c", START, "bash", BUILTIN]
-    return Host.start(argv, env=env, **keywords)
+ARGV = [BASH, "--norc", "--noprofile", "-p", "-c", START, "bash", BUILTIN]
 
 
 @pytest.fixture(scope="module")
 def zygote():
-    host = start(capabilities={
+    surface = Surface()
+    host = surface.spawn(ARGV, capabilities={
         "contacts.lookup": lambda *a, **k: {"args": list(a), "kwargs": k},
         "echo": lambda value=None: value,
         "fail": lambda text: (_ for _ in ()).throw(KeyError(text)),
@@ -38,6 +32,7 @@ def zygote():
     })
     yield host
     host.kill()
+    surface.end()
 
 
 @pytest.fixture
@@ -485,7 +480,7 @@ def steps_hold(session, steps, cwd):
     session.run("cd '%s'" % cwd)
     for step in steps:
         if step[0] == "RO":
-            copy = session.clone(COPY)
+            copy = session.copy()
             try:
                 result = copy.run(step[1], timeout=step[3] if len(step) > 3 else 10)
             finally:
@@ -534,7 +529,7 @@ CAPABILITY = [
 @pytest.mark.parametrize("code, expected", [c[1:] for c in CAPABILITY], ids=[c[0] for c in CAPABILITY])
 @pytest.mark.parametrize("role", [SESSION, STATELESS, COPY])
 def test_capability(session, zygote, role, code, expected):
-    host = zygote.clone(role) if role != COPY else session.clone(COPY)
+    host = zygote.clone(role) if role != COPY else session.copy()
     result = host.run(code)
     host.kill()
     assert (result.out, result.err, result.how) == (expected, b"", "ok")
@@ -646,8 +641,9 @@ def test_nul_in_code(session):
 
 def test_foreign_environment_stays_out(tmp_path):
     (tmp_path / "env").write_text("echo FOREIGN\n")
-    host = start(env={"BASH_ENV": str(tmp_path / "env"), "ENV": str(tmp_path / "env"), "SHELLOPTS": "xtrace:errexit",
-                      "BASH_FUNC_ls%%": "() { echo FOREIGN; }"})
+    foreign = {"BASH_ENV": str(tmp_path / "env"), "ENV": str(tmp_path / "env"), "SHELLOPTS": "xtrace:errexit",
+               "BASH_FUNC_ls%%": "() { echo FOREIGN; }"}
+    host = Host.start(ARGV, env=dict(os.environ, **foreign))
     result = host.run("ls /dev/null; echo $-; bash -c 'echo $BASH_ENV; type -t ls'; env | grep -c BASH_FUNC")
     host.kill()
     assert result.out == b"/dev/null\nhB\n\nfile\n0\n" and result.err == b""
@@ -659,7 +655,7 @@ def test_foreign_environment_stays_out(tmp_path):
 def test_inspect(session):
     session.run("cd /usr; pushd /tmp >/dev/null; a=(1 'b c'); declare -A m=([k]=v); declare -ri n=5; export e=$'\\xff'; declare -n r=n; declare u")
     session.run("f() { echo hi; }; alias ll='ls -l'; trap 'echo u' USR1; trap '' HUP; trap 'echo bye' EXIT; set -f; shopt -s nullglob; sleep 30 | cat &")
-    copy = session.clone(COPY)
+    copy = session.copy()
     state = copy.inspect("names")
     assert state["cwd"] == "/tmp"
     v = state["variables"]
