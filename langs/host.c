@@ -326,6 +326,7 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	struct furca_clone_report report = {0};
 	FURCA_AUTO_FD struct furca_fd pidfd = FURCA_FD_NONE;
 	int drop[2] = {host->control.n, host->capability.n}, keep[2];
+	struct furca_output_places places = {0};
 	struct furca_clone_args args = {.cell = n_fds == 3 ? fds[2].n : -1, .keep = keep, .n_keep = 2, .drop = drop, .n_drop = 2};
 	int r;
 
@@ -346,8 +347,11 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	}
 	if (host->lang->clone_begin)
 		host->lang->clone_begin(host->data, args.role);
+	if (args.role == FURCA_CLONE_COPY || args.role == FURCA_CLONE_BRANCH)
+		furca_output_hold(&host->output, &places);
 	r = furca_clone(&args, &report, &pidfd, &err);
 	if (r == 0) {
+		host->output.held = places;
 		if (n_fds == 3)
 			furca_fd_done(&fds[2]);
 		set_label(frame);

@@ -36,43 +36,59 @@ static int move_to(int from, int fd)
 	return 0;
 }
 
-/* Descriptors above 2 that still are the old pipes: listed by the kernel, since user code may have put them anywhere. */
-static int move_others(const struct furca_output *output, const int *pipes)
+static void add_place(const struct furca_output *output, int fd, struct furca_output_places *places)
 {
-	DIR *dir = opendir("/proc/self/fd");
-	struct dirent *entry;
-	int r = 0;
+	int which = pipe_at(output, fd);
 
+	if (which < 0 || places->n == FURCA_COUNT(places->at))
+		return;
+	places->at[places->n].fd = fd;
+	places->at[places->n++].which = which;
+}
+
+/* All descriptors that are the pipes in place: listed by the kernel, since user code may have put them anywhere. */
+void furca_output_hold(const struct furca_output *output, struct furca_output_places *ret)
+{
+	DIR *dir;
+	struct dirent *entry;
+
+	ret->n = 0;
+	if (!output->ino[0])
+		return;
+	add_place(output, 1, ret);
+	add_place(output, 2, ret);
+	dir = opendir("/proc/self/fd");
 	if (!dir)
-		return 0; /* without /proc the copies of the old pipe are late output, no more */
+		return; /* without /proc the copies of the old pipe are late output, no more */
 	while ((entry = readdir(dir))) {
 		char *end;
 		long fd = strtol(entry->d_name, &end, 10);
-		int which;
 
-		if (*end || end == entry->d_name || fd <= 2 || fd == dirfd(dir) || fd == pipes[0] || fd == pipes[1])
-			continue;
-		which = pipe_at(output, (int)fd);
-		if (which >= 0 && (r = move_to(pipes[which], (int)fd)) < 0)
-			break;
+		if (!*end && end != entry->d_name && fd > 2 && fd != dirfd(dir))
+			add_place(output, (int)fd, ret);
 	}
 	(void)closedir(dir);
+}
+
+/* The first time 1 and 2 are taken whatever they are; later, where they are closed and `reopen`. */
+static int move_unplaced(const struct furca_output *output, const int *pipes, bool reopen)
+{
+	int r = 0;
+
+	for (int i = 0; i < 2 && r == 0; i++)
+		if (!output->ino[0] || (reopen && fcntl(1 + i, F_GETFD) < 0))
+			r = move_to(pipes[i], 1 + i);
 	return r;
 }
 
-static int move_standard(const struct furca_output *output, const int *pipes, bool reopen)
+static int move_placed(const struct furca_output_places *places, const int *pipes)
 {
-	for (int i = 0; i < 2; i++) {
-		int fd = 1 + i;
-		int which = output->ino[0] ? pipe_at(output, fd) : i;
-		int r;
+	int r = 0;
 
-		if (which < 0 && reopen && fcntl(fd, F_GETFD) < 0)
-			which = i;
-		if (which >= 0 && (r = move_to(pipes[which], fd)) < 0)
-			return r;
-	}
-	return 0;
+	for (unsigned i = 0; i < places->n && r == 0; i++)
+		if (places->at[i].fd != pipes[0] && places->at[i].fd != pipes[1])
+			r = move_to(pipes[places->at[i].which], places->at[i].fd);
+	return r;
 }
 
 /* A descriptor that came in at 0 to 2, because user code had closed that one, makes room. */
@@ -95,7 +111,8 @@ int furca_output_begin(struct furca_output *output, struct furca_fd out, struct 
 {
 	FURCA_AUTO_FD struct furca_fd first = out;
 	FURCA_AUTO_FD struct furca_fd second = error;
-	struct furca_output next = {{0}, {0}};
+	struct furca_output next = {0};
+	struct furca_output_places places = output->held;
 	int r = move_up(&first);
 
 	if (!r)
@@ -112,9 +129,11 @@ int furca_output_begin(struct furca_output *output, struct furca_fd out, struct 
 		next.dev[i] = st.st_dev;
 		next.ino[i] = st.st_ino;
 	}
-	r = move_standard(output, pipes, reopen);
-	if (!r && output->ino[0])
-		r = move_others(output, pipes);
+	if (!places.n)
+		furca_output_hold(output, &places);
+	r = move_unplaced(output, pipes, reopen);
+	if (!r)
+		r = move_placed(&places, pipes);
 	if (r < 0)
 		return r;
 	*output = next;

@@ -11,9 +11,20 @@
 #include "base/err.h"
 #include "base/fd.h"
 
+#define FURCA_OUTPUT_COPIES 64 /* of the pipes at other numbers than 1 and 2; what is beyond is not moved */
+
+/* Numbers at which the pipes in place stand. */
+struct furca_output_places {
+	unsigned n;
+	struct {
+		int fd, which; /* 0: stdout's pipe, 1: stderr's */
+	} at[2 + FURCA_OUTPUT_COPIES];
+};
+
 struct furca_output {
 	dev_t dev[2]; /* identity of the pipes in place, 0: none yet */
 	ino_t ino[2];
+	struct furca_output_places held; /* n > 0: where they stood before a clone cut them off; the next call's go there */
 };
 
 /*
@@ -22,6 +33,12 @@ struct furca_output {
  * 0 or -errno (then nothing is promised about what was moved). Does not block.
  */
 int furca_output_begin(struct furca_output *output, struct furca_fd out, struct furca_fd error, bool reopen);
+
+/*
+ * Before a clone whose descriptors are cut off or made again: where the pipes in place stand, to be put into `held` in the
+ * clone. Its first call's pipes then take those places, since nothing can be told of them by identity any more.
+ */
+void furca_output_hold(const struct furca_output *output, struct furca_output_places *ret);
 
 /* Whether descriptor 1 or 2 leads elsewhere than to the pipes in place. */
 bool furca_output_redirected(const struct furca_output *output);

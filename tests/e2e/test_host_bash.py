@@ -424,7 +424,7 @@ READ_ONLY = [
         X,
         ('RO', 'kill $$; echo no', lives),
         ('RO', 'kill 0', lives),
-        ('RO', 'kill -9 $$', lives),
+        ('RO', 'kill -9 $$', ended('lost')),
         K,
     ]),
     ("ro: kill of the session's job", [
