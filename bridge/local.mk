@@ -60,3 +60,15 @@ tests_unit_test_server_SOURCES = tests/unit/test_server.c
 tests_unit_test_server_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_server_LDADD = libfurca-bridge.la libfurca-engine.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS) $(CHECK_LIBS)
 endif
+
+# A fuzz target, which without a fuzzer replays its corpus.
+check_PROGRAMS += tests/fuzz/fuzz_conn
+TESTS += tests/fuzz/fuzz_conn
+tests_fuzz_fuzz_conn_SOURCES = tests/fuzz/fuzz_conn.c tests/fuzz/replay.c
+tests_fuzz_fuzz_conn_LDADD = libfurca-bridge.la libfurca-client.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
+EXTRA_DIST += tests/fuzz/corpus/conn
+
+# The library's example and end-to-end test, linked as a user would link it.
+check_PROGRAMS += tests/driver
+tests_driver_SOURCES = tests/driver.c
+tests_driver_LDADD = libfurca.la
