@@ -72,3 +72,11 @@ EXTRA_DIST += tests/fuzz/corpus/conn
 check_PROGRAMS += tests/driver
 tests_driver_SOURCES = tests/driver.c
 tests_driver_LDADD = libfurca.la
+
+# The program: the engine, its command line and the tools' front.
+bin_PROGRAMS += furca
+furca_SOURCES = bridge/furca.c
+furca_LDADD = libfurca-cli.la libfurca-bridge.la libfurca-client.la libfurca-engine.la libfurca-lang.la \
+	libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(URING_LIBS) $(MSGPACK_LIBS) $(JANSSON_LIBS) $(SQLITE_LIBS) \
+	$(CAP_LIBS) $(SECCOMP_LIBS)
+furca_LDFLAGS = $(AM_LDFLAGS) -pthread

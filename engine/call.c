@@ -1,0 +1,600 @@
+#include "engine/call.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "engine/capability.h"
+#include "engine/engine_private.h"
+#include "engine/function.h"
+#include "engine/session.h"
+#include "engine/stateless.h"
+
+#include "base/banned.h"
+
+#define INTERRUPT_SIGNAL 58 /* what hosts listen to; see ARCHITECTURE.md */
+
+static struct furca_view view_of(const struct furca_buf *buf)
+{
+	return (struct furca_view){buf->data, buf->data + buf->len};
+}
+
+void furca_call_fail(struct furca_call *call, const char *error_type, const char *suggestion, const char *format, ...)
+{
+	char text[2048];
+	va_list args;
+
+	if (call->error_type)
+		return;
+	va_start(args, format);
+	(void)vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	call->error_type = error_type;
+	(void)furca_buf_append_text(&call->error, text);
+	if (suggestion)
+		(void)furca_buf_append_text(&call->suggestion, suggestion);
+}
+
+void furca_call_fail_err(struct furca_call *call, const struct furca_err *err)
+{
+	char text[FURCA_ERR_TEXT_MAX + 128];
+
+	furca_call_fail(call, furca_err_type(err->code), furca_err_suggestion(err), "%s", furca_err_describe(err, text, sizeof(text)));
+}
+
+void furca_call_lines(struct furca_call *call, const char *lines)
+{
+	(void)furca_buf_append_text(&call->error, "\n");
+	(void)furca_buf_append_text(&call->error, lines);
+}
+
+void furca_call_add(struct furca_call *call, const char *format, ...)
+{
+	char text[2048];
+	va_list args;
+
+	va_start(args, format);
+	(void)vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (call->error.len)
+		(void)furca_buf_append_text(&call->error, " ");
+	(void)furca_buf_append_text(&call->error, text);
+}
+
+static void call_free(struct furca_call *call)
+{
+	struct furca_engine *engine = call->engine;
+
+	call->phase = FURCA_CALL_ENDED;
+	furca_loop_drop(engine->loop, &call->deadline_op);
+	furca_loop_drop(engine->loop, &call->grace_op);
+	furca_launch_end(call->launch);
+	furca_read_forget(call);
+	if (call->host && !call->host->dropped && call->host->lanes)
+		furca_lanes_serve(call->host->lanes, NULL, false, (struct furca_view){NULL, NULL});
+	if (call->own_host)
+		furca_host_drop(call->host);
+	furca_pipes_free(call->pipes);
+	for (int i = 0; i < 2; i++)
+		if (call->output[i].max)
+			furca_output_done(&call->output[i]);
+	struct furca_buf *const bufs[] = {&call->args, &call->function, &call->received, &call->allowed, &call->word, &call->background,
+					  &call->done, &call->isolation, &call->files, &call->error, &call->suggestion};
+	for (size_t i = 0; i < FURCA_COUNT(bufs); i++)
+		furca_buf_done(bufs[i]);
+	*call->prev = call->next;
+	if (call->next)
+		call->next->prev = call->prev;
+	free(call);
+}
+
+/* Sends the packed answer to where the request came from. */
+static void deliver(struct furca_call *call, const struct furca_buf *value)
+{
+	struct furca_engine *engine = call->engine;
+
+	if (call->origin)
+		furca_functions_finished(engine->functions, call->origin, view_of(value));
+	else if (!call->client_gone)
+		furca_engine_answer(engine, call->client, call->msgid, value);
+}
+
+void furca_call_finish(struct furca_call *call)
+{
+	FURCA_AUTO_BUF struct furca_buf result = FURCA_BUF_INIT;
+
+	if (!call->state)
+		call->state = "unchanged";
+	if (call->error_type)
+		call->engine->stats.failed++;
+	furca_result_pack(call, &result);
+	/* What is thrown away ends before the answer is sent: nothing of a stateless call or a copy is alive then. */
+	if (call->own_host && call->host)
+		furca_host_kill(call->host);
+	deliver(call, &result);
+	furca_kept_add(call->engine, call);
+	call_free(call);
+}
+
+void furca_call_answer(struct furca_call *call, const struct furca_buf *value)
+{
+	deliver(call, value);
+	call_free(call);
+}
+
+void furca_call_refuse(struct furca_call *call, const struct furca_err *err)
+{
+	FURCA_AUTO_BUF struct furca_buf result = FURCA_BUF_INIT;
+	bool execute = call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function;
+
+	call->engine->stats.refused++;
+	furca_result_refusal(call->received.len ? view_of(&call->received) : view_of(&call->args), &call->plan, err, execute, &result);
+	deliver(call, &result);
+	call_free(call);
+}
+
+static void on_deadline(void *owner)
+{
+	struct furca_call *call = owner;
+
+	call->deadline_op = FURCA_OP_NONE;
+	furca_call_stop(call, FURCA_STOP_TIMEOUT);
+}
+
+static struct furca_call *call_new(struct furca_engine *engine, const struct furca_call_request *request)
+{
+	struct furca_call *call = calloc(1, sizeof(*call));
+
+	if (!call)
+		return NULL;
+	call->engine = engine;
+	call->method = request->method;
+	call->client = request->client;
+	call->msgid = request->msgid;
+	call->origin = request->origin;
+	call->asked_us = furca_now_us();
+	call->harmless = request->harmless;
+	(void)furca_buf_append(&call->args, request->args.at, furca_view_size(request->args));
+	(void)furca_buf_append(&call->function, request->function.at, furca_view_size(request->function));
+	(void)furca_buf_append(&call->received, request->received.at, furca_view_size(request->received));
+	call->prev = &engine->calls;
+	call->next = engine->calls;
+	if (call->next)
+		call->next->prev = &call->next;
+	engine->calls = call;
+	return call;
+}
+
+/* A JSON list of names becomes a packed array: what the lanes compare with. */
+static int pack_allowed(struct furca_call *call, const char *json)
+{
+	json_t *list = json ? json_loads(json, 0, NULL) : NULL;
+	msgpack_packer pk;
+
+	if (!json)
+		return 0;
+	if (!json_is_array(list)) {
+		json_decref(list);
+		return -EINVAL;
+	}
+	furca_packer(&pk, &call->allowed);
+	msgpack_pack_array(&pk, json_array_size(list));
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *name = json_string_value(json_array_get(list, i));
+
+		furca_pack_text(&pk, name ? name : "");
+	}
+	json_decref(list);
+	return call->allowed.failed;
+}
+
+static void refuse_no_memory(struct furca_engine *engine, const struct furca_call_request *request)
+{
+	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+	struct furca_err err = FURCA_ERR_INIT;
+
+	(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for another call");
+	furca_result_refusal((struct furca_view){NULL, NULL}, NULL, &err, true, &out);
+	if (request->origin)
+		furca_functions_finished(engine->functions, request->origin, view_of(&out));
+	else
+		furca_engine_answer(engine, request->client, request->msgid, &out);
+}
+
+/* The session of the plan, made where it is new. NULL with *err. */
+static struct furca_session *session_for(struct furca_call *call, const struct furca_coordinates *at, struct furca_err *err)
+{
+	uint64_t id = 0;
+	struct furca_entry *entry = furca_coordinate_session(at, &call->plan, &id);
+	struct furca_session *session = entry ? furca_session_of(entry) : NULL;
+
+	if (!session) {
+		struct furca_key key = {call->plan.lang, call->plan.venv, id};
+
+		session = furca_session_new(call->engine, &key, err);
+		if (!session)
+			return NULL;
+		session->limits = call->plan.limits;
+		session->has_limits = call->plan.has_limits;
+		call->created = true;
+	}
+	if (call->plan.name.at && furca_registry_bind(&call->engine->registry, &session->entry, call->plan.name) < 0) {
+		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a session's name");
+		return NULL;
+	}
+	return session;
+}
+
+static void start(struct furca_call *call, const struct furca_coordinates *at)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_session *session;
+
+	for (int i = 0; i < 2; i++)
+		furca_output_init(&call->output[i], call->plan.max_output, call->engine->spill_dir, FURCA_MAX_SPILL);
+	if (call->plan.mode == FURCA_STATELESS) {
+		call->engine->stats.stateless++;
+		furca_stateless_begin(call);
+		return;
+	}
+	if (call->plan.mode == FURCA_STATEFUL)
+		call->engine->stats.stateful++;
+	else
+		call->engine->stats.read_only++;
+	session = session_for(call, at, &err);
+	if (!session || furca_session_enqueue(session, call, &err) < 0) {
+		furca_call_fail_err(call, &err);
+		furca_call_finish(call);
+	}
+}
+
+void furca_call_begin(struct furca_engine *engine, const struct furca_call_request *request)
+{
+	struct furca_coordinates at;
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_call *call = call_new(engine, request);
+
+	if (!call || call->args.failed || call->function.failed || pack_allowed(call, request->capabilities) < 0) {
+		if (call)
+			call_free(call);
+		refuse_no_memory(engine, request);
+		return;
+	}
+	engine->stats.calls++;
+	furca_engine_coordinates(engine, &at);
+	if (furca_coordinate_plan(&at, view_of(&call->args), call->function.len > 0, &call->plan, &err) < 0) {
+		furca_call_refuse(call, &err);
+		return;
+	}
+	if (call->plan.blank && call->function.len == 0) {
+		struct furca_entry *entry = NULL;
+		uint64_t id = 0;
+
+		if (call->plan.mode != FURCA_STATELESS)
+			entry = furca_coordinate_session(&at, &call->plan, &id);
+		call->session = entry ? furca_session_of(entry) : NULL;
+		call->plan.id = id;
+		furca_call_finish(call);
+		return;
+	}
+	call->deadline_us = FURCA_MIN(furca_now_us() + call->plan.timeout_us, request->deadline_us);
+	if (furca_loop_timer(engine->loop, call->deadline_us, on_deadline, call, &call->deadline_op) < 0) {
+		furca_call_fail(call, "limit", "Wait for calls under way, then try again.", "the engine has too much under way");
+		furca_call_finish(call);
+		return;
+	}
+	start(call, &at);
+}
+
+void furca_call_operation(struct furca_engine *engine, enum furca_method method, furca_client_id client, uint64_t msgid,
+			  struct furca_view args, struct furca_session *session)
+{
+	struct furca_call_request request = {.method = method, .client = client, .msgid = msgid, .args = args};
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_call *call = call_new(engine, &request);
+
+	if (!call) {
+		refuse_no_memory(engine, &request);
+		return;
+	}
+	call->plan.mode = method == FURCA_METHOD_inspect_session ? FURCA_READ_ONLY : FURCA_STATEFUL;
+	call->plan.lang = session->entry.key.lang;
+	call->plan.venv = session->entry.key.venv;
+	(void)furca_coordinate_select(method, view_of(&call->args), &call->selector, NULL);
+	(void)furca_buf_append(&call->word, call->selector.word.at, furca_view_size(call->selector.word));
+	(void)furca_buf_append(&call->word, "", 1);
+	(void)furca_loop_timer(engine->loop, furca_now_us() + engine->default_timeout_us, on_deadline, call, &call->deadline_op);
+	if (furca_session_enqueue(session, call, &err) < 0)
+		furca_call_refuse(call, &err);
+}
+
+static struct furca_call *find(struct furca_engine *engine, furca_client_id client, uint64_t msgid)
+{
+	for (struct furca_call *call = engine->calls; call; call = call->next)
+		if (call->client == client && call->msgid == msgid && !call->origin)
+			return call;
+	return NULL;
+}
+
+bool furca_call_cancel(struct furca_engine *engine, furca_client_id client, uint64_t msgid)
+{
+	struct furca_call *call = find(engine, client, msgid);
+
+	if (!call || call->phase == FURCA_CALL_RECOVERY)
+		return false;
+	furca_call_stop(call, FURCA_STOP_CANCEL);
+	return true;
+}
+
+void furca_calls_client_gone(struct furca_engine *engine, furca_client_id client)
+{
+	struct furca_call *call = engine->calls;
+
+	while (call) {
+		if (call->client == client && !call->client_gone && !call->origin) {
+			call->client_gone = true;
+			furca_call_stop(call, FURCA_STOP_CANCEL);
+			call = engine->calls; /* others may have ended with it */
+			continue;
+		}
+		call = call->next;
+	}
+}
+
+static void on_grace(void *owner)
+{
+	struct furca_call *call = owner;
+
+	call->grace_op = FURCA_OP_NONE;
+	if (call->phase != FURCA_CALL_RUNNING)
+		return;
+	call->killed = true;
+	call->engine->stats.kills++;
+	furca_host_kill(call->host);
+}
+
+static void stop_waiting(struct furca_call *call)
+{
+	const char *what = call->launch && furca_launch_building(call->launch) ? "its environment was being built"
+			   : call->session                                      ? "it was waiting for its turn in the session"
+										: "its process was being started";
+
+	if (call->stop == FURCA_STOP_TIMEOUT)
+		furca_call_fail(call, "timeout", "Give a longer timeout_s, or wait for the session's earlier calls.",
+				"The call timed out after %.3g s while %s; its code did not run.",
+				(double)(furca_now_us() - call->asked_us) / 1e6, what);
+	else if (call->stop == FURCA_STOP_CLOSE)
+		furca_call_fail(call, "interrupted", "Run it in another session, or create the session again.",
+				"The session was closed while the call was waiting; its code did not run.");
+	else
+		furca_call_fail(call, "interrupted", NULL, "The call was cancelled while %s; its code did not run.", what);
+	if (call->session) {
+		furca_session_unqueue(call->session, call);
+		furca_session_wake(call->session);
+	}
+	if (call->method != FURCA_METHOD_execute && call->method != FURCA_METHOD_call_function) {
+		struct furca_err err = FURCA_ERR_INIT;
+
+		(void)furca_fail(&err, FURCA_E_TIMEOUT, 0, "The session did not become free in time.");
+		furca_call_refuse(call, &err);
+		return;
+	}
+	furca_call_finish(call);
+}
+
+void furca_call_stop(struct furca_call *call, enum furca_stop why)
+{
+	if (call->stop != FURCA_STOP_NONE && why != FURCA_STOP_CLOSE)
+		return; /* under way already */
+	if (call->session && call->session->running == call && call->phase == FURCA_CALL_WAITING)
+		return; /* an operation that has begun is short, and ends by itself */
+	call->stop = why;
+	switch (call->phase) {
+	case FURCA_CALL_WAITING:
+		stop_waiting(call);
+		break;
+	case FURCA_CALL_RUNNING:
+		call->interrupted = true;
+		call->engine->stats.interrupts++;
+		if (why == FURCA_STOP_CLOSE) {
+			call->killed = true;
+			furca_host_kill(call->host);
+			break;
+		}
+		(void)furca_host_signal(call->host, INTERRUPT_SIGNAL);
+		if (call->host->proc.pid > 0)
+			(void)furca_limits_signal_children(call->host->proc.pid, SIGINT, call->started_us);
+		(void)furca_loop_timer(call->engine->loop, furca_now_us() + (int64_t)(call->engine->config.grace_s * 1e6), on_grace, call,
+				       &call->grace_op);
+		break;
+	case FURCA_CALL_LISTING:
+	case FURCA_CALL_RECOVERY:
+	case FURCA_CALL_ENDED:
+		break; /* about to answer */
+	}
+}
+
+static void pack_run(struct furca_call *call, msgpack_packer *pk, const char *label)
+{
+	furca_pack_text(pk, "label");
+	furca_pack_text(pk, label);
+	furca_pack_text(pk, "cwd");
+	if (call->plan.cwd.at)
+		furca_pack_bytes(pk, call->plan.cwd.at, furca_view_size(call->plan.cwd));
+	else
+		msgpack_pack_nil(pk);
+	furca_pack_text(pk, "env");
+	furca_pack_raw(pk, call->plan.env_vars);
+	furca_pack_text(pk, "read_only");
+	furca_pack_bool(pk, call->plan.mode == FURCA_READ_ONLY);
+	furca_pack_text(pk, "max_result");
+	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
+	furca_pack_text(pk, "max_text");
+	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
+	if (call->function.len) {
+		furca_pack_text(pk, "function");
+		furca_pack_raw(pk, view_of(&call->function));
+	} else {
+		furca_pack_text(pk, "code");
+		furca_pack_bytes(pk, call->plan.code.at, furca_view_size(call->plan.code));
+	}
+}
+
+int furca_call_run(struct furca_call *call)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_fd fds[2];
+	msgpack_packer pk;
+	char label[32];
+
+	call->pipes = furca_pipes_new(call->engine, call->output, call->plan.stream && !call->origin && !call->client_gone, call->client,
+				      call->msgid, fds, &err);
+	if (!call->pipes) {
+		furca_call_fail_err(call, &err);
+		return -EMFILE;
+	}
+	(void)snprintf(label, sizeof(label), "%llu", call->session ? (unsigned long long)call->session->calls : 1ULL);
+	call->frame = furca_engine_next(call->engine);
+	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, call->frame, 7);
+	pack_run(call, &pk, label);
+	(void)furca_frame_end(&buf, at, 2);
+	call->phase = FURCA_CALL_RUNNING;
+	call->started_us = furca_now_us();
+	if (call->queue_us == 0)
+		call->queue_us = (uint64_t)(call->started_us - call->asked_us);
+	furca_lanes_serve(call->host->lanes, call, call->plan.mode == FURCA_READ_ONLY || call->harmless, view_of(&call->allowed));
+	int r = furca_host_send(call->host, &buf, fds, 2);
+	call->began = r == 0;
+	return r;
+}
+
+static void end_output(struct furca_call *call)
+{
+	if (!call->pipes)
+		return;
+	furca_pipes_finish(call->pipes);
+	if (call->session && !call->own_host)
+		furca_pipes_keep(call->pipes, &call->session->background);
+	else
+		furca_pipes_free(call->pipes);
+	call->pipes = NULL;
+}
+
+/* What DONE says about how the code ended, as error and error_type. */
+static void judge(struct furca_call *call, struct furca_view body)
+{
+	struct furca_view how = {NULL, NULL}, error = {NULL, NULL}, suggestion = {NULL, NULL};
+
+	(void)furca_map_text(body, "how", &how);
+	(void)furca_map_text(body, "error", &error);
+	(void)furca_map_text(body, "suggestion", &suggestion);
+	int n = (int)FURCA_MIN(furca_view_size(error), (size_t)1 << 20);
+	bool interrupted = how.at && furca_view_is(how, "interrupted");
+
+	if (interrupted && call->stop == FURCA_STOP_TIMEOUT) {
+		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
+				"The code was interrupted when its time of %.3g s was over; what had run is kept.", (double)call->plan.timeout_us / 1e6);
+	} else if (interrupted && call->stop != FURCA_STOP_NONE) {
+		furca_call_fail(call, "interrupted", NULL, "The call was cancelled and its code interrupted; what had run is kept.");
+	} else if (how.at && furca_view_is(how, "ok")) {
+		return;
+	} else {
+		bool exit = how.at && (furca_view_is(how, "exit") || furca_view_is(how, "errexit") || furca_view_is(how, "exec"));
+
+		call->error_type = interrupted ? "interrupted" : exit ? "exit" : "exception";
+		(void)furca_buf_append(&call->error, error.at, (size_t)n);
+		if (n == 0)
+			(void)furca_buf_printf(&call->error, "The code ended with '%.*s'.", (int)furca_view_size(how), (const char *)how.at);
+		(void)furca_buf_append(&call->suggestion, suggestion.at, furca_view_size(suggestion));
+		return;
+	}
+	if (n > 0) {
+		(void)furca_buf_append_text(&call->error, "\n");
+		(void)furca_buf_append(&call->error, error.at, (size_t)n);
+	}
+}
+
+void furca_call_done(struct furca_call *call, struct furca_view body)
+{
+	furca_loop_drop(call->engine->loop, &call->grace_op);
+	furca_loop_drop(call->engine->loop, &call->deadline_op);
+	(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
+	(void)furca_map_uint(body, "run_us", &call->run_us);
+	call->ran_us = furca_now_us();
+	end_output(call);
+	judge(call, body);
+}
+
+static const char *signal_text(int sig)
+{
+	static const struct {
+		int sig;
+		const char *text;
+	} known[] = {{SIGSEGV, "SIGSEGV (segmentation fault)"}, {SIGABRT, "SIGABRT (abort)"}, {SIGBUS, "SIGBUS (bus error)"},
+		     {SIGFPE, "SIGFPE (arithmetic fault)"}, {SIGILL, "SIGILL (illegal instruction)"}, {SIGKILL, "SIGKILL"},
+		     {SIGTERM, "SIGTERM"}, {SIGXCPU, "SIGXCPU (cpu time limit)"}, {SIGTRAP, "SIGTRAP"}, {SIGSYS, "SIGSYS (forbidden system call)"},
+		     {SIGHUP, "SIGHUP"}, {SIGINT, "SIGINT"}, {SIGPIPE, "SIGPIPE"}, {SIGXFSZ, "SIGXFSZ (file size limit)"}};
+
+	for (size_t i = 0; i < FURCA_COUNT(known); i++)
+		if (known[i].sig == sig)
+			return known[i].text;
+	return NULL;
+}
+
+static bool is_fault(int sig)
+{
+	return sig == SIGSEGV || sig == SIGABRT || sig == SIGBUS || sig == SIGFPE || sig == SIGILL || sig == SIGTRAP || sig == SIGSYS;
+}
+
+static void judge_signal(struct furca_call *call, const struct furca_host *host, int sig)
+{
+	const char *text = signal_text(sig);
+	char number[32];
+
+	if (!text) {
+		(void)snprintf(number, sizeof(number), "signal %d", sig);
+		text = number;
+	}
+	if (sig == SIGXCPU)
+		furca_call_fail(call, "limit", "Raise limits.cpu_s, or split the work.", "The code used up its limit of cpu time (%s).", text);
+	else if (sig == SIGKILL && furca_limits_oom(call->engine, host))
+		furca_call_fail(call, "oom", "Work on less data at once, or raise limits.memory_bytes.",
+				"The kernel ended the process because memory ran out (peak %.1f MiB).", (double)host->max_rss / 1048576);
+	else if (is_fault(sig))
+		furca_call_fail(call, "crashed", "Look for native code at fault; run the risky part in state_mode='read_only' or 'stateless'.",
+				"The process crashed with %s.", text);
+	else
+		furca_call_fail(call, "killed", "Something outside ended the process; run the call again if that was not meant.",
+				"The process was killed by %s.", text);
+}
+
+void furca_call_died(struct furca_call *call, const struct furca_host *host)
+{
+	int status = host->status;
+
+	furca_loop_drop(call->engine->loop, &call->grace_op);
+	furca_loop_drop(call->engine->loop, &call->deadline_op);
+	end_output(call);
+	if (call->killed && call->stop == FURCA_STOP_TIMEOUT)
+		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
+				"The code ran over its time of %.3g s, did not react to an interrupt within %.3g s, and was killed.",
+				(double)call->plan.timeout_us / 1e6, call->engine->config.grace_s);
+	else if (call->killed && call->stop == FURCA_STOP_CLOSE)
+		furca_call_fail(call, "interrupted", NULL, "The session was closed while the code was running, and its process was killed.");
+	else if (call->killed)
+		furca_call_fail(call, "interrupted", NULL, "The call was cancelled, did not react to an interrupt within %.3g s, and was killed.",
+				call->engine->config.grace_s);
+	else if (status >= 0 && WIFSIGNALED(status))
+		judge_signal(call, host, WTERMSIG(status));
+	else if (status >= 0 && WIFEXITED(status))
+		furca_call_fail(call, "crashed", "Do not end the interpreter's own process (os._exit, exec); use sys.exit or exit.",
+				"The code ended its own process with status %d.", WEXITSTATUS(status));
+	else
+		furca_call_fail(call, "crashed", NULL, "The process has ended in an unknown way.");
+}

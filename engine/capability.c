@@ -1,0 +1,422 @@
+#include "engine/capability.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge/wire/lane.h"
+#include "bridge/wire/limits.h"
+#include "engine/call.h"
+#include "engine/engine_private.h"
+#include "engine/function.h"
+#include "engine/session.h"
+
+#include "base/banned.h"
+
+struct lane {
+	struct furca_lanes *lanes;
+	struct lane *next, **prev;
+	struct furca_stream stream;
+	unsigned open;
+};
+
+/* A call on a lane that has not been answered: a slot of engine->capability_calls. */
+struct pending {
+	struct lane *lane;
+	uint64_t call; /* the caller's number */
+	bool function;
+};
+
+struct furca_lanes {
+	struct furca_engine *engine;
+	struct furca_host *host;
+	struct furca_fd socket;
+	furca_op_id op;
+	struct lane *first;
+	unsigned count, open;
+	bool closed, read_only;
+	struct furca_call *call;
+	furca_client_id client;
+	uint64_t msgid;
+	struct furca_buf allowed;
+};
+
+struct drop {
+	struct furca_engine *engine;
+	struct lane *lane;
+};
+
+static void drop_pending(void *data, void *slot, furca_op_id id)
+{
+	struct drop *drop = data;
+	struct pending *p = slot;
+
+	if (p->lane != drop->lane)
+		return;
+	p->lane = NULL;
+	if (!p->function) {
+		drop->engine->events.capability_dropped(drop->engine->user, id);
+		furca_ops_remove(drop->engine->capability_calls, id);
+	}
+	/* A function's call is ended by its own result, which then finds no lane. */
+}
+
+static void lane_free(struct lane *lane)
+{
+	struct furca_lanes *lanes = lane->lanes;
+
+	if (lane->open > 0) {
+		struct drop drop = {lanes->engine, lane};
+
+		furca_ops_each(lanes->engine->capability_calls, drop_pending, &drop);
+		lanes->open -= lane->open;
+	}
+	*lane->prev = lane->next;
+	if (lane->next)
+		lane->next->prev = lane->prev;
+	lanes->count--;
+	furca_stream_done(&lane->stream);
+	free(lane);
+}
+
+static void send_frame(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	msgpack_packer pk;
+	size_t at = furca_frame_begin(&buf, &pk, number, call, 0);
+
+	/* The body is a map that is packed already: put in place of the empty one that furca_frame_begin began. */
+	buf.len--;
+	(void)furca_buf_append(&buf, body.at, furca_view_size(body));
+	if (furca_frame_end(&buf, at, 0) < 0 || furca_stream_send(&lane->stream, &buf, NULL, 0) < 0)
+		furca_log(FURCA_LOG_DEBUG, "engine", "lane answer not sent call=%llu", (unsigned long long)call);
+}
+
+static void fail_call(struct lane *lane, uint64_t call, const char *type, const char *message, const char *suggestion)
+{
+	FURCA_AUTO_BUF struct furca_buf body = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &body);
+	msgpack_pack_map(&pk, 3);
+	furca_pack_text(&pk, "type");
+	furca_pack_text(&pk, type);
+	furca_pack_text(&pk, "message");
+	furca_pack_text(&pk, message);
+	furca_pack_text(&pk, "suggestion");
+	furca_pack_text_or_nil(&pk, suggestion);
+	send_frame(lane, FURCA_LANE_FAILED, call, (struct furca_view){body.data, body.data + body.len});
+}
+
+static struct pending *add_pending(struct lane *lane, uint64_t call, bool function, uint64_t *ret_id)
+{
+	struct pending *p = lane->lanes->open < FURCA_MAX_CAPABILITIES_OPEN
+				    ? furca_ops_add(lane->lanes->engine->capability_calls, ret_id) : NULL;
+
+	if (!p) {
+		fail_call(lane, call, "RuntimeError", "too many calls are under way from this session", "Wait for some of them to return.");
+		return NULL;
+	}
+	*p = (struct pending){lane, call, function};
+	lane->open++;
+	lane->lanes->open++;
+	return p;
+}
+
+static struct pending *take_pending(struct furca_engine *engine, uint64_t id, struct pending *ret)
+{
+	struct pending *p = furca_ops_find(engine->capability_calls, id);
+
+	if (!p)
+		return NULL;
+	*ret = *p;
+	furca_ops_remove(engine->capability_calls, id);
+	if (ret->lane) {
+		ret->lane->open--;
+		ret->lane->lanes->open--;
+	}
+	return ret->lane ? ret : NULL;
+}
+
+static bool is_allowed(const struct furca_lanes *lanes, struct furca_view name)
+{
+	struct furca_view list = {lanes->allowed.data, lanes->allowed.data + lanes->allowed.len};
+	struct furca_value array, item;
+
+	if (lanes->allowed.len == 0)
+		return true;
+	if (furca_value_of(list, &array) < 0 || array.kind != FURCA_ARRAY)
+		return false;
+	list = furca_value_inside(&array);
+	while (furca_value_next(&list, &item) == 0)
+		if (item.kind == FURCA_STR && furca_view_size(item.bytes) == furca_view_size(name) &&
+		    memcmp(item.bytes.at, name.at, furca_view_size(name)) == 0)
+			return true;
+	return false;
+}
+
+static void on_capability(struct lane *lane, const struct furca_frame_view *frame)
+{
+	static const uint8_t no_args[] = {0x90}, no_kwargs[] = {0x80};
+	struct furca_lanes *lanes = lane->lanes;
+	struct furca_engine *engine = lanes->engine;
+	struct furca_value args = {.raw = {no_args, no_args + 1}, .kind = FURCA_ARRAY};
+	struct furca_value kwargs = {.raw = {no_kwargs, no_kwargs + 1}, .kind = FURCA_MAP};
+	struct furca_view name;
+	uint64_t id;
+
+	if (!furca_map_text(frame->body, "name", &name)) {
+		fail_call(lane, frame->call, "TypeError", "the call names no capability", NULL);
+		return;
+	}
+	(void)furca_map_get(frame->body, "args", &args);
+	(void)furca_map_get(frame->body, "kwargs", &kwargs);
+	if (args.kind != FURCA_ARRAY || kwargs.kind != FURCA_MAP) {
+		fail_call(lane, frame->call, "TypeError", "the arguments of a capability are a list and a map", NULL);
+		return;
+	}
+	if (!is_allowed(lanes, name)) {
+		engine->stats.capability_refused++;
+		fail_call(lane, frame->call, "PermissionError", "this function may not call that capability",
+			  "Store the function with that name in `capabilities`.");
+		return;
+	}
+	if (lanes->client == 0) {
+		fail_call(lane, frame->call, "RuntimeError", "no client has run code in this session yet", NULL);
+		return;
+	}
+	if (!add_pending(lane, frame->call, false, &id))
+		return;
+	engine->stats.capability_calls++;
+	engine->events.capability(engine->user, id, lanes->client, lanes->msgid, lanes->read_only, name, args.raw, kwargs.raw);
+}
+
+static void on_describe(struct lane *lane, const struct furca_frame_view *frame)
+{
+	struct furca_engine *engine = lane->lanes->engine;
+	FURCA_AUTO_BUF struct furca_buf body = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &body);
+	msgpack_pack_map(&pk, 1);
+	furca_pack_text(&pk, "value");
+	msgpack_pack_map(&pk, 2);
+	furca_pack_text(&pk, "capabilities");
+	engine->events.describe(engine->user, &body);
+	furca_pack_text(&pk, "functions");
+	if (!engine->functions || furca_functions_describe(engine->functions, &body) < 0)
+		msgpack_pack_array(&pk, 0);
+	send_frame(lane, FURCA_LANE_VALUE, frame->call, (struct furca_view){body.data, body.data + body.len});
+}
+
+static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
+{
+	struct lane *lane = owner;
+	struct furca_engine *engine = lane->lanes->engine;
+	uint64_t id;
+
+	switch (frame->number) {
+	case FURCA_LANE_CAPABILITY:
+		on_capability(lane, frame);
+		break;
+	case FURCA_LANE_FUNCTION:
+		if (!engine->functions)
+			fail_call(lane, frame->call, "RuntimeError", "stored functions are not available", NULL);
+		else if (add_pending(lane, frame->call, true, &id))
+			furca_functions_lane(engine->functions, id, frame->body);
+		break;
+	case FURCA_LANE_DESCRIBE:
+		on_describe(lane, frame);
+		break;
+	case FURCA_LANE_RELEASE:
+		break;
+	default:
+		lane_free(lane); /* no message of a lane: the sender is not one of our hosts */
+	}
+}
+
+static void on_end(void *owner, int reason)
+{
+	lane_free(owner);
+}
+
+static void open_lane(struct furca_lanes *lanes, struct furca_fd fd)
+{
+	FURCA_AUTO_FD struct furca_fd socket = fd;
+	struct lane *lane;
+
+	if (lanes->count >= FURCA_MAX_LANES)
+		return; /* the caller sees its lane end */
+	lane = calloc(1, sizeof(*lane));
+	if (!lane)
+		return;
+	lane->lanes = lanes;
+	if (furca_stream_open(&lane->stream, lanes->engine->loop, furca_fd_take(&socket), FURCA_MAX_CAPABILITY, on_frame, on_end, lane) < 0) {
+		free(lane);
+		return;
+	}
+	lane->prev = &lanes->first;
+	lane->next = lanes->first;
+	if (lane->next)
+		lane->next->prev = &lane->next;
+	lanes->first = lane;
+	lanes->count++;
+}
+
+static void on_socket(void *owner, unsigned revents)
+{
+	struct furca_lanes *lanes = owner;
+
+	while (!lanes->closed) {
+		struct furca_fd fds[FURCA_FDS_MAX];
+		size_t n_fds = FURCA_COUNT(fds);
+		char byte;
+		ssize_t n = furca_fd_recv(lanes->socket.n, &byte, 1, fds, &n_fds);
+
+		if (n == -EAGAIN)
+			return;
+		if (n == -EMSGSIZE)
+			continue; /* a message of somebody else's making */
+		if (n <= 0) {
+			furca_loop_drop(lanes->engine->loop, &lanes->op);
+			return;
+		}
+		if (byte == FURCA_LANE_OPEN && n_fds == 1)
+			open_lane(lanes, furca_fd_take(&fds[0]));
+		furca_fds_done(fds, n_fds);
+	}
+}
+
+struct furca_lanes *furca_lanes_new(struct furca_engine *engine, struct furca_host *host, struct furca_fd socket)
+{
+	FURCA_AUTO_FD struct furca_fd fd = socket;
+	struct furca_lanes *lanes = calloc(1, sizeof(*lanes));
+
+	if (!lanes)
+		return NULL;
+	lanes->engine = engine;
+	lanes->host = host;
+	if (furca_fd_nonblock(fd.n, 1) < 0 ||
+	    furca_loop_poll(engine->loop, fd.n, POLLIN | POLLRDHUP, on_socket, lanes, &lanes->op) < 0) {
+		free(lanes);
+		return NULL;
+	}
+	lanes->socket = furca_fd_take(&fd);
+	return lanes;
+}
+
+void furca_lanes_close(struct furca_lanes *lanes)
+{
+	if (!lanes || lanes->closed)
+		return;
+	lanes->closed = true;
+	lanes->call = NULL;
+	furca_loop_drop(lanes->engine->loop, &lanes->op);
+	while (lanes->first)
+		lane_free(lanes->first);
+	furca_fd_done(&lanes->socket);
+}
+
+void furca_lanes_free(struct furca_lanes *lanes)
+{
+	if (!lanes)
+		return;
+	furca_lanes_close(lanes);
+	furca_buf_done(&lanes->allowed);
+	free(lanes);
+}
+
+void furca_lanes_serve(struct furca_lanes *lanes, struct furca_call *call, bool read_only, struct furca_view allowed)
+{
+	lanes->call = call;
+	if (!call)
+		return;
+	lanes->client = call->client;
+	lanes->msgid = call->msgid;
+	lanes->read_only = read_only;
+	furca_buf_clear(&lanes->allowed);
+	(void)furca_buf_append(&lanes->allowed, allowed.at, furca_view_size(allowed));
+}
+
+unsigned furca_lanes_open(const struct furca_lanes *lanes)
+{
+	return lanes->open;
+}
+
+void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error)
+{
+	FURCA_AUTO_BUF struct furca_buf body = FURCA_BUF_INIT;
+	struct pending p;
+	msgpack_packer pk;
+
+	if (!take_pending(engine, id, &p))
+		return;
+	if (error.at) {
+		send_frame(p.lane, FURCA_LANE_FAILED, p.call, error);
+		return;
+	}
+	furca_packer(&pk, &body);
+	msgpack_pack_map(&pk, 1);
+	furca_pack_text(&pk, "value");
+	furca_pack_raw(&pk, value);
+	if (body.len > FURCA_MAX_CAPABILITY)
+		fail_call(p.lane, p.call, "OverflowError", "the capability's answer is larger than 64 MiB", "Ask for less at once.");
+	else
+		send_frame(p.lane, FURCA_LANE_VALUE, p.call, (struct furca_view){body.data, body.data + body.len});
+}
+
+struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t origin, struct furca_call **ret_call)
+{
+	struct pending *p = furca_ops_find(engine->capability_calls, origin);
+
+	if (!p || !p->lane)
+		return NULL;
+	if (ret_call)
+		*ret_call = p->lane->lanes->call;
+	return p->lane->lanes->host;
+}
+
+/* Whether the session that the request means runs a call which waits, over lanes, for this one. */
+static bool would_wait_for_itself(struct furca_engine *engine, struct furca_call *caller, const struct furca_call_request *request)
+{
+	struct furca_coordinates at;
+	struct furca_plan plan;
+	uint64_t id = 0;
+
+	furca_engine_coordinates(engine, &at);
+	if (furca_coordinate_plan(&at, request->args, true, &plan, NULL) < 0 || plan.mode != FURCA_STATEFUL)
+		return false;
+	struct furca_entry *entry = furca_coordinate_session(&at, &plan, &id);
+	const struct furca_call *running = entry ? furca_session_of(entry)->running : NULL;
+	while (caller && running) {
+		const struct pending *p;
+
+		if (caller == running)
+			return true;
+		p = caller->origin ? furca_ops_find(engine->capability_calls, caller->origin) : NULL;
+		caller = p && p->lane ? p->lane->lanes->call : NULL;
+	}
+	return false;
+}
+
+bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct furca_call_request *request)
+{
+	const struct pending *p = furca_ops_find(engine->capability_calls, origin);
+
+	if (!p || !p->lane)
+		return false;
+	request->client = p->lane->lanes->client;
+	request->msgid = p->lane->lanes->msgid;
+	if (p->lane->lanes->call)
+		request->deadline_us = p->lane->lanes->call->deadline_us;
+	return !would_wait_for_itself(engine, p->lane->lanes->call, request);
+}
+
+void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body)
+{
+	struct pending p;
+
+	if (take_pending(engine, origin, &p))
+		send_frame(p.lane, frame, p.call, body);
+}

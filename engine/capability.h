@@ -1,0 +1,45 @@
+/*
+ * The lanes of one process image (bridge/wire/lane.h): accepts them from its capability socket, passes calls of capabilities up to the
+ * bridge, calls of stored functions to function.h, and brings the answers back by lane and number. A call belongs to the execute that its
+ * host runs, or ran last.
+ */
+#pragma once
+
+#include "engine/stream.h"
+
+struct furca_call;
+struct furca_engine;
+struct furca_host;
+struct furca_lanes;
+
+/* `socket` is the engine's end, handed over. NULL: no memory. */
+struct furca_lanes *furca_lanes_new(struct furca_engine *engine, struct furca_host *host, struct furca_fd socket);
+
+/* Closes the lanes; who waits for an answer has ended, and the bridge is told. May be repeated. Accepts NULL. */
+void furca_lanes_close(struct furca_lanes *lanes);
+void furca_lanes_free(struct furca_lanes *lanes);
+
+/*
+ * Calls from now on belong to this execute. `allowed`: a packed array of the capability names it may call; empty: all.
+ * `call` may be NULL: none is under way, but the client and number stay, for what runs on in the background.
+ */
+void furca_lanes_serve(struct furca_lanes *lanes, struct furca_call *call, bool read_only, struct furca_view allowed);
+
+/* Whether a call is open on them: code waits for an answer. */
+unsigned furca_lanes_open(const struct furca_lanes *lanes);
+
+/* The answer of the bridge to events.capability; stale ids are ignored. */
+void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error);
+
+/* Of a function's call (furca_function_origin): the host it came from, its execute (may be NULL); NULL where it has gone. */
+struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t origin, struct furca_call **ret_call);
+
+struct furca_call_request;
+/*
+ * Makes a function's call from a lane a part of the call that the lane belongs to: its client, number and deadline. False where the lane has
+ * gone, or where the call would wait for itself.
+ */
+bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct furca_call_request *request);
+
+/* Sends a frame on the lane of that origin and forgets it. */
+void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body);

@@ -1,0 +1,480 @@
+/*
+ * Commits: the snapshots that stand for a session's states. The stack holds the newest on top and below it what undo goes back to;
+ * checkpoints stand apart. A snapshot is a parked clone that never runs user code; promoting it makes it the session's process.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "engine/engine_private.h"
+#include "engine/env.h"
+#include "engine/session.h"
+
+#include "base/banned.h"
+
+#define MAX_CHECKPOINTS 8
+
+static void commit_free(struct furca_commit *commit)
+{
+	furca_host_drop(commit->host);
+	free(commit->label);
+	free(commit);
+}
+
+static bool unlink_commit(struct furca_commit **at, struct furca_commit *commit)
+{
+	for (; *at; at = &(*at)->below) {
+		if (*at != commit)
+			continue;
+		*at = commit->below;
+		return true;
+	}
+	return false;
+}
+
+void furca_commit_drop(struct furca_session *s, struct furca_commit *commit)
+{
+	if (unlink_commit(&s->top, commit))
+		s->commits--;
+	else
+		(void)unlink_commit(&s->labelled, commit);
+	commit_free(commit);
+}
+
+void furca_commit_drop_all(struct furca_session *s)
+{
+	while (s->top)
+		furca_commit_drop(s, s->top);
+	if (s->state != FURCA_S_CLOSING)
+		return; /* checkpoints outlive a loss */
+	while (s->labelled)
+		furca_commit_drop(s, s->labelled);
+}
+
+static void push(struct furca_session *s, struct furca_commit *commit)
+{
+	commit->below = s->top;
+	s->top = commit;
+	s->commits++;
+	while (s->commits > s->engine->config.undo_depth + 1) {
+		struct furca_commit *last = s->top;
+
+		while (last->below)
+			last = last->below;
+		furca_commit_drop(s, last);
+		s->dropped_commits++;
+	}
+}
+
+void furca_commit_pristine(struct furca_session *s)
+{
+	struct furca_commit *commit = calloc(1, sizeof(*commit));
+
+	if (!commit)
+		return; /* a loss is a loss then */
+	commit->session = s;
+	commit->standing = true;
+	commit->version = s->version;
+	push(s, commit);
+}
+
+void furca_commit_promoted(struct furca_session *s)
+{
+	furca_commit_drop(s, s->top);
+}
+
+/* A snapshot has ended by itself: what it stood for cannot be gone back to. */
+static void snapshot_dead(void *owner, struct furca_host *host)
+{
+	struct furca_commit *commit = owner;
+
+	furca_log(FURCA_LOG_WARN, "engine", "snapshot ended session=%llu version=%llu status=%d",
+		  (unsigned long long)commit->session->entry.key.id, (unsigned long long)commit->version, host->status);
+	commit->session->engine->stats.snapshots_dropped++;
+	furca_commit_drop(commit->session, commit);
+}
+
+static const struct furca_host_events snapshot_events = {.dead = snapshot_dead};
+
+static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call, const struct furca_err *err);
+
+static void committed(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
+{
+	struct furca_commit *commit = owner;
+	struct furca_session *s = commit->session;
+	struct furca_call *call = commit->call;
+
+	commit->call = NULL;
+	if (err) {
+		furca_log_err("engine", "snapshot", err);
+		if (call)
+			operation_stands(s, commit, call, err);
+		furca_commit_drop(s, commit);
+		furca_session_wake(s);
+		return;
+	}
+	if (furca_fault(FURCA_FAULT_COMMIT_CLONED) < 0) {
+		furca_commit_drop(s, commit);
+		return;
+	}
+	commit->standing = true;
+	s->engine->stats.snapshots++;
+	if (call)
+		operation_stands(s, commit, call, NULL);
+	else if (commit == s->top)
+		furca_read_park(s);
+	furca_session_wake(s);
+}
+
+/* Makes a snapshot of `from` and gives out its commit, not linked yet. */
+static struct furca_commit *snapshot(struct furca_session *s, struct furca_host *from, struct furca_call *call, struct furca_err *err)
+{
+	struct furca_commit *commit = calloc(1, sizeof(*commit));
+	char label[96];
+
+	if (!commit) {
+		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a snapshot");
+		return NULL;
+	}
+	(void)snprintf(label, sizeof(label), "snapshot of %s %llu", s->entry.key.lang->name, (unsigned long long)s->entry.key.id);
+	commit->session = s;
+	commit->version = s->version;
+	commit->calls = s->calls;
+	commit->call = call;
+	struct furca_host_clone args = {
+		.role = FURCA_CLONE_SNAPSHOT,
+		.tag = furca_limits_new_tag(s->engine),
+		.label = label,
+		.cloned = committed,
+		.events = &snapshot_events,
+		.owner = commit,
+	};
+	commit->host = furca_host_clone(from, &args, err);
+	if (!commit->host) {
+		free(commit);
+		return NULL;
+	}
+	return commit;
+}
+
+/* MemAvailable and MemTotal in bytes. */
+static void read_memory(uint64_t *ret_available, uint64_t *ret_total)
+{
+	char line[128];
+	unsigned long long kb;
+	FILE *f = fopen("/proc/meminfo", "re");
+
+	*ret_available = *ret_total = 0;
+	while (f && fgets(line, sizeof(line), f) && (!*ret_available || !*ret_total)) {
+		if (sscanf(line, "MemTotal: %llu kB", &kb) == 1)
+			*ret_total = kb * 1024;
+		else if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1)
+			*ret_available = kb * 1024;
+	}
+	if (f)
+		(void)fclose(f);
+}
+
+/* Whether memory allows a snapshot; where it is short, earlier ones go first. */
+static bool there_is_room(struct furca_session *s)
+{
+	uint64_t available, total;
+
+	if (s->engine->config.snapshots == FURCA_SNAPSHOT_ALWAYS)
+		return true;
+	read_memory(&available, &total);
+	if (available == 0 || available > total / 8)
+		return true;
+	while (s->top && s->top->below) {
+		struct furca_commit *last = s->top;
+
+		while (last->below)
+			last = last->below;
+		furca_commit_drop(s, last);
+		s->dropped_commits++;
+		s->engine->stats.snapshots_dropped++;
+	}
+	return available > total / 16;
+}
+
+void furca_commit_make(struct furca_session *s, bool force)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (!s->live || s->live->dead)
+		return;
+	furca_read_unpark(s); /* it is of an earlier state */
+	if (!force && (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF || !there_is_room(s)))
+		return;
+	struct furca_commit *commit = snapshot(s, s->live, NULL, &err);
+	if (commit)
+		push(s, commit);
+	else
+		furca_log_err("engine", "snapshot", &err);
+}
+
+unsigned furca_commit_depth(const struct furca_session *s)
+{
+	unsigned n = 0;
+
+	for (const struct furca_commit *c = s->top; c; c = c->below)
+		n += c->version < s->version;
+	return n;
+}
+
+static void pack_session(msgpack_packer *pk, const struct furca_session *s, uint32_t more)
+{
+	msgpack_pack_map(pk, 4 + more);
+	furca_pack_text(pk, "ok");
+	furca_pack_bool(pk, true);
+	furca_pack_text(pk, "session");
+	furca_result_session(pk, &s->entry);
+	furca_pack_text(pk, "undo_depth");
+	msgpack_pack_uint64(pk, furca_commit_depth(s));
+	furca_pack_text(pk, "state");
+}
+
+/* The operation's answer; the session is idle again. */
+static void answer(struct furca_session *s, struct furca_call *call, const char *state, const char *key, const char *value)
+{
+	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &out);
+	pack_session(&pk, s, key ? 1 : 0);
+	furca_pack_text(&pk, state);
+	if (key) {
+		furca_pack_text(&pk, key);
+		furca_pack_text(&pk, value);
+	}
+	furca_call_answer(call, &out);
+}
+
+static void refuse(struct furca_session *s, struct furca_call *call, const struct furca_err *err)
+{
+	s->running = NULL;
+	if (s->state == FURCA_S_BUSY)
+		furca_session_step(s, FURCA_EV_DONE);
+	furca_call_refuse(call, err);
+	furca_session_wake(s);
+}
+
+void furca_commit_operation_done(struct furca_session *s, struct furca_call *call, const char *state)
+{
+	if (strcmp(state, "lost") == 0) {
+		struct furca_err err = FURCA_ERR_INIT;
+
+		(void)furca_fail(&err, FURCA_E_GONE, 0, "The snapshot could not be made live, and the session's state was lost; it is empty now");
+		furca_call_refuse(call, &err);
+		return;
+	}
+	answer(s, call, state, NULL, NULL);
+}
+
+/* Goes back to the newest commit by ending the live process. */
+static void go_back(struct furca_session *s, struct furca_call *call)
+{
+	call->rolled_back = true;
+	call->phase = FURCA_CALL_RECOVERY;
+	s->engine->stats.rollbacks++;
+	furca_host_drop(s->live);
+	s->live = NULL;
+	furca_session_restore(s, call);
+}
+
+static void undo(struct furca_session *s, struct furca_call *call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	unsigned there = furca_commit_depth(s);
+
+	if (call->selector.steps > there) {
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0,
+					 there ? "Ask for fewer steps." : "Only calls that changed something, with snapshots on, can be undone.",
+					 "The session can be taken back by %u step%s%s.", there, there == 1 ? "" : "s",
+					 s->dropped_commits ? "; older states were dropped" : "");
+		refuse(s, call, &err);
+		return;
+	}
+	uint64_t before = s->version;
+	for (uint64_t step = 0; step < call->selector.steps; step++) {
+		while (s->top->version >= before)
+			furca_commit_drop(s, s->top);
+		before = s->top->version;
+	}
+	s->version = before;
+	go_back(s, call);
+}
+
+static struct furca_commit *find_label(struct furca_session *s, const char *label)
+{
+	for (struct furca_commit *c = s->labelled; c; c = c->below)
+		if (strcmp(c->label, label) == 0)
+			return c;
+	return NULL;
+}
+
+static void checkpoint(struct furca_session *s, struct furca_call *call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	const char *label = (const char *)call->word.data;
+	unsigned n = 0;
+
+	for (struct furca_commit *c = s->labelled; c; c = c->below)
+		n++;
+	if (n >= MAX_CHECKPOINTS && !find_label(s, label)) {
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Use a label again that is not needed any more.",
+					 "The session has %u checkpoints, which is the limit.", n);
+		refuse(s, call, &err);
+		return;
+	}
+	struct furca_commit *commit = snapshot(s, s->live, call, &err);
+	if (commit)
+		commit->label = strdup(label);
+	if (!commit || !commit->label) {
+		if (commit)
+			commit_free(commit);
+		(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for a checkpoint");
+		refuse(s, call, &err);
+		return;
+	}
+	commit->below = s->labelled;
+	s->labelled = commit;
+}
+
+static void restore(struct furca_session *s, struct furca_call *call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_commit *from = find_label(s, (const char *)call->word.data);
+
+	if (!from || !from->standing) {
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Use a label that checkpoint was called with in this session.",
+					 "The session has no checkpoint '%s'.", (const char *)call->word.data);
+		refuse(s, call, &err);
+		return;
+	}
+	/* A snapshot of the checkpoint's snapshot is promoted, so that the checkpoint stays. */
+	struct furca_commit *commit = snapshot(s, from->host, call, &err);
+	if (!commit) {
+		refuse(s, call, &err);
+		return;
+	}
+	commit->version = ++s->version; /* so that undo goes back to before the restore */
+	push(s, commit);
+}
+
+static void branched(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
+{
+	struct furca_call *call = owner;
+	struct furca_session *s = call->session, *branch = NULL;
+	struct furca_err failure = FURCA_ERR_INIT;
+	struct furca_key key = s->entry.key;
+
+	call->host = NULL;
+	call->own_host = false;
+	if (err) {
+		failure = *err;
+	} else {
+		key.id = furca_registry_free_id(&s->engine->registry, key.lang, key.venv);
+		if (furca_registry_by_name(&s->engine->registry, call->selector.word))
+			(void)furca_fail(&failure, FURCA_E_VALIDATION, 0, "There is a session of that name already.");
+		else
+			branch = furca_session_new(s->engine, &key, &failure);
+	}
+	if (branch)
+		(void)furca_registry_bind(&s->engine->registry, &branch->entry, call->selector.word);
+	if (!branch) {
+		furca_host_drop(host);
+		refuse(s, call, &failure);
+		return;
+	}
+	if (key.venv) {
+		furca_env_hold(s->engine->envs, key.venv);
+		branch->env_held = true;
+	}
+	branch->version = 1; /* above the pristine state, which a branch cannot be taken back to */
+	furca_commit_drop_all(branch);
+	branch->calls = s->calls;
+	furca_session_adopt(branch, host);
+	s->running = NULL;
+	furca_session_step(s, FURCA_EV_DONE);
+	answer(branch, call, "committed", NULL, NULL);
+	furca_session_wake(s);
+}
+
+static void branch(struct furca_session *s, struct furca_call *call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_host_clone args = {
+		.role = FURCA_CLONE_BRANCH,
+		.tag = furca_limits_new_tag(s->engine),
+		.label = (const char *)call->word.data,
+		.cloned = branched,
+		.events = &furca_session_host_events,
+		.owner = call,
+	};
+
+	if (furca_registry_by_name(&s->engine->registry, call->selector.word))
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Use another new_name, or close that session first.",
+					 "There is a session named '%s' already.", (const char *)call->word.data);
+	else if (s->engine->registry.count >= s->engine->registry.max)
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Close a session that is not needed with close_session.",
+					 "%u sessions exist, which is the limit.", s->engine->registry.count);
+	else
+		call->host = furca_host_clone(s->live, &args, &err);
+	if (!call->host) {
+		refuse(s, call, &err);
+		return;
+	}
+	call->own_host = true;
+}
+
+static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call, const struct furca_err *err)
+{
+	if (err) {
+		refuse(s, call, err);
+		return;
+	}
+	if (call->method == FURCA_METHOD_restore) {
+		go_back(s, call);
+		return;
+	}
+	/* A checkpoint of the same label is replaced only now that the new one stands. */
+	struct furca_commit *old = commit->below;
+	while (old && strcmp(old->label, commit->label) != 0)
+		old = old->below;
+	if (old)
+		furca_commit_drop(s, old);
+	s->running = NULL;
+	furca_session_step(s, FURCA_EV_DONE);
+	answer(s, call, "unchanged", "label", commit->label);
+}
+
+void furca_commit_operation(struct furca_session *s, struct furca_call *call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF && call->method == FURCA_METHOD_undo) {
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Start the engine with snapshots on.", "Snapshots are switched off.");
+		refuse(s, call, &err);
+		return;
+	}
+	switch (call->method) {
+	case FURCA_METHOD_undo:
+		undo(s, call);
+		break;
+	case FURCA_METHOD_checkpoint:
+		checkpoint(s, call);
+		break;
+	case FURCA_METHOD_restore:
+		restore(s, call);
+		break;
+	case FURCA_METHOD_branch_session:
+		branch(s, call);
+		break;
+	default:
+		(void)furca_fail(&err, FURCA_E_INTERNAL, 0, "no such operation");
+		refuse(s, call, &err);
+	}
+}

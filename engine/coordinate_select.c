@@ -1,0 +1,295 @@
+/* The other half of coordinate.h: arguments of the methods around execute, and `received`. */
+#include <string.h>
+
+#include "bridge/wire/nearest.h"
+#include "engine/coordinate.h"
+#include "engine/output.h"
+#include "engine/pack.h"
+
+#include "base/banned.h"
+
+#define RECEIVED_TEXT 1000 /* bytes of one text in `received` */
+
+enum field { LANGUAGE, VENV_ID, SESSION_ID, SESSION_NAME, DETAIL, NAME, NEW_NAME, LABEL, STEPS, MSGID, STREAM, OFFSET, LENGTH, FIELDS };
+
+static const char *const field_names[FIELDS] = {
+	[LANGUAGE] = "language", [VENV_ID] = "venv_id", [SESSION_ID] = "session_id", [SESSION_NAME] = "session_name",
+	[DETAIL] = "detail", [NAME] = "name", [NEW_NAME] = "new_name", [LABEL] = "label", [STEPS] = "steps", [MSGID] = "msgid",
+	[STREAM] = "stream", [OFFSET] = "offset", [LENGTH] = "length",
+};
+
+#define F(field) (1U << (field))
+#define SESSION (F(LANGUAGE) | F(VENV_ID) | F(SESSION_ID) | F(SESSION_NAME))
+
+static const struct method_arguments {
+	unsigned allowed, needed;
+} methods[FURCA_METHOD_LIMIT] = {
+	[FURCA_METHOD_cancel] = {F(MSGID), F(MSGID)},
+	[FURCA_METHOD_list_sessions] = {F(DETAIL), 0},
+	[FURCA_METHOD_inspect_session] = {SESSION | F(DETAIL) | F(NAME), 0},
+	[FURCA_METHOD_close_session] = {SESSION, 0},
+	[FURCA_METHOD_close_all_sessions] = {0, 0},
+	[FURCA_METHOD_undo] = {SESSION | F(STEPS), 0},
+	[FURCA_METHOD_branch_session] = {SESSION | F(NEW_NAME), F(NEW_NAME)},
+	[FURCA_METHOD_checkpoint] = {SESSION | F(LABEL), F(LABEL)},
+	[FURCA_METHOD_restore] = {SESSION | F(LABEL), F(LABEL)},
+	[FURCA_METHOD_read_output] = {F(MSGID) | F(STREAM) | F(OFFSET) | F(LENGTH), F(MSGID)},
+	[FURCA_METHOD_stats] = {0, 0},
+};
+
+static int wrong(struct furca_err *err, const char *key, const char *what)
+{
+	return furca_fail(err, FURCA_E_VALIDATION, 0, "The argument '%s' must be %s.", key, what);
+}
+
+static int read_uint(enum field f, const struct furca_value *v, uint64_t lowest, uint64_t *ret, struct furca_err *err)
+{
+	if (v->kind != FURCA_UINT || v->u > INT64_MAX || v->u < lowest)
+		return wrong(err, field_names[f], lowest ? "an integer above 0" : "an integer from 0 up");
+	*ret = v->u;
+	return 0;
+}
+
+static int read_label(enum field f, const struct furca_value *v, struct furca_view *ret, struct furca_err *err)
+{
+	size_t characters = 0;
+
+	if (v->kind != FURCA_STR || !furca_view_is_utf8(v->bytes))
+		return wrong(err, field_names[f], "text");
+	for (const uint8_t *p = v->bytes.at; p < v->bytes.end; p++) {
+		if (*p < 0x20 || *p == 0x7f)
+			return wrong(err, field_names[f], "1 to 64 printable characters");
+		characters += (*p & 0xc0) != 0x80;
+	}
+	if (f != SESSION_NAME && f != NAME && (characters == 0 || characters > FURCA_MAX_NAME))
+		return wrong(err, field_names[f], "1 to 64 printable characters");
+	*ret = v->bytes;
+	return 0;
+}
+
+static int read_language(const struct furca_value *v, struct furca_selector *s, struct furca_err *err)
+{
+	if (v->kind == FURCA_STR)
+		s->lang = furca_lang_find((const char *)v->bytes.at, furca_view_size(v->bytes));
+	if (!s->lang)
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use language='python' or 'bash', or leave it out.",
+					  "Unknown language.");
+	return 0;
+}
+
+static int read_one_of(enum field f, const struct furca_value *v, const char *const *words, struct furca_view *ret, struct furca_err *err)
+{
+	char list[96] = "";
+
+	for (size_t i = 0; words[i]; i++) {
+		if (v->kind == FURCA_STR && furca_view_is(v->bytes, words[i])) {
+			*ret = v->bytes;
+			return 0;
+		}
+		size_t n = strlen(list);
+		(void)snprintf(list + n, sizeof(list) - n, "%s'%s'", i ? ", " : "", words[i]);
+	}
+	return furca_fail(err, FURCA_E_VALIDATION, 0, "The argument '%s' must be one of %s.", field_names[f], list);
+}
+
+static int read_field(enum furca_method method, enum field f, const struct furca_value *v, struct furca_selector *s, struct furca_err *err)
+{
+	static const char *const details[] = {"summary", "names", "full", NULL}, *const streams[] = {"stdout", "stderr", NULL};
+
+	switch (f) {
+	case LANGUAGE:
+		return read_language(v, s, err);
+	case VENV_ID:
+		s->has_venv = true;
+		return read_uint(f, v, 0, &s->venv, err);
+	case SESSION_ID:
+		s->has_id = true;
+		return read_uint(f, v, 0, &s->id, err);
+	case SESSION_NAME:
+		return read_label(f, v, &s->name, err);
+	case DETAIL:
+		/* list_sessions shows the same whatever the word; any text is accepted there. */
+		if (method == FURCA_METHOD_list_sessions)
+			return v->kind == FURCA_STR || v->kind == FURCA_BOOL ? 0 : wrong(err, "detail", "text");
+		return read_one_of(f, v, details, &s->detail, err);
+	case NAME:
+	case NEW_NAME:
+	case LABEL:
+		return read_label(f, v, &s->word, err);
+	case STEPS:
+		return read_uint(f, v, 1, &s->steps, err);
+	case MSGID:
+		return read_uint(f, v, 0, &s->msgid, err);
+	case STREAM:
+		return read_one_of(f, v, streams, &s->stream, err);
+	case OFFSET:
+		return read_uint(f, v, 0, &s->offset, err);
+	case LENGTH:
+		return read_uint(f, v, 0, &s->length, err);
+	case FIELDS:
+		break;
+	}
+	return 0;
+}
+
+static int known_field(struct furca_view key, unsigned allowed, struct furca_err *err)
+{
+	const char *words[FIELDS];
+	char advice[128];
+	size_t n = 0;
+
+	for (int f = 0; f < FIELDS; f++) {
+		if (!(allowed & F(f)))
+			continue;
+		if (furca_view_is(key, field_names[f]))
+			return f;
+		words[n++] = field_names[f];
+	}
+	const char *near = n ? furca_nearest((const char *)key.at, furca_view_size(key), words, n) : NULL;
+	if (near)
+		(void)snprintf(advice, sizeof(advice), "Did you mean '%s'? Remove the argument or correct its name.", near);
+	else
+		(void)snprintf(advice, sizeof(advice), "Remove the argument; this method takes none.");
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown argument '%.*s'.",
+				  (int)FURCA_MIN(furca_view_size(key), 64), (const char *)key.at);
+}
+
+int furca_coordinate_select(enum furca_method method, struct furca_view args, struct furca_selector *ret, struct furca_err *err)
+{
+	const struct method_arguments *m = &methods[method];
+	struct furca_value map, key, item;
+	unsigned given = 0;
+
+	memset(ret, 0, sizeof(*ret));
+	ret->steps = 1;
+	ret->length = 1 << 20;
+	if (furca_value_of(args, &map) < 0 || map.kind != FURCA_MAP)
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "The arguments must be one map.");
+	struct furca_view inside = furca_value_inside(&map);
+	for (uint32_t i = 0; i < map.count; i++) {
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR)
+			return furca_fail(err, FURCA_E_VALIDATION, 0, "The arguments' names must be text.");
+		int f = known_field(key.bytes, m->allowed, err);
+		if (f < 0)
+			return f;
+		if (item.kind == FURCA_NIL)
+			continue;
+		int r = read_field(method, (enum field)f, &item, ret, err);
+		if (r < 0)
+			return r;
+		given |= F(f);
+	}
+	for (int f = 0; f < FIELDS; f++)
+		if (m->needed & F(f) & ~given)
+			return furca_fail(err, FURCA_E_VALIDATION, 0, "The argument '%s' is missing.", field_names[f]);
+	return 0;
+}
+
+static bool fits(const struct furca_entry *entry, const struct furca_selector *s)
+{
+	return (!s->lang || entry->key.lang == s->lang) && (!s->has_venv || entry->key.venv == s->venv) &&
+	       (!s->has_id || entry->key.id == s->id);
+}
+
+static struct furca_entry *find_by_id(const struct furca_registry *registry, const struct furca_selector *s, struct furca_err *err)
+{
+	struct furca_entry *found = NULL;
+
+	for (struct furca_entry *entry = registry->first; entry; entry = entry->next) {
+		if (!fits(entry, s))
+			continue;
+		if (found) {
+			/* Without an environment the own interpreter's is meant, if that settles it. */
+			if (!s->has_venv && found->key.lang == entry->key.lang) {
+				found = found->key.venv == 0 ? found : entry;
+				continue;
+			}
+			(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Add language (and venv_id), or use session_name.",
+						 "More than one session has the id %llu.", (unsigned long long)s->id);
+			return NULL;
+		}
+		found = entry;
+	}
+	return found;
+}
+
+struct furca_entry *furca_coordinate_find(const struct furca_registry *registry, const struct furca_selector *s, bool *ret_missing,
+					  struct furca_err *err)
+{
+	static const char advice[] = "list_sessions shows the sessions that exist.";
+	struct furca_entry *entry;
+
+	if (ret_missing)
+		*ret_missing = false;
+	if (!s->has_id && !s->name.at) {
+		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Provide session_id or session_name.", "No session is named.");
+		return NULL;
+	}
+	struct furca_err unclear = FURCA_ERR_INIT;
+	entry = s->name.at ? furca_registry_by_name(registry, s->name) : find_by_id(registry, s, &unclear);
+	if (unclear.code) {
+		if (err && !err->code)
+			*err = unclear;
+		return NULL;
+	}
+	if (entry && fits(entry, s))
+		return entry;
+	if (ret_missing)
+		*ret_missing = true;
+	if (s->name.at)
+		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no session named '%.*s'.",
+					 (int)FURCA_MIN(furca_view_size(s->name), 256), (const char *)s->name.at);
+	else
+		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no session %llu.", (unsigned long long)s->id);
+	return NULL;
+}
+
+static void pack_cut(msgpack_packer *pk, const struct furca_value *v)
+{
+	size_t n = v->kind == FURCA_STR ? furca_view_size(v->bytes) : 0;
+
+	if (n > RECEIVED_TEXT || (v->kind == FURCA_STR && !furca_view_is_utf8(v->bytes))) {
+		FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
+
+		furca_utf8_lossy(&text, v->bytes.at, furca_utf8_whole(v->bytes.at, FURCA_MIN(n, RECEIVED_TEXT)));
+		if (n > RECEIVED_TEXT)
+			(void)furca_buf_append_text(&text, "…");
+		furca_pack_bytes(pk, text.data, text.len);
+	} else if (furca_view_size(v->raw) > 16 * RECEIVED_TEXT) {
+		furca_pack_text(pk, "…");
+	} else {
+		furca_pack_raw(pk, v->raw);
+	}
+}
+
+void furca_coordinate_received(struct furca_view args, const struct furca_plan *plan, struct furca_buf *out)
+{
+	struct furca_value map, key, item;
+	msgpack_packer pk;
+
+	furca_packer(&pk, out);
+	if (furca_value_of(args, &map) < 0 || map.kind != FURCA_MAP) {
+		msgpack_pack_map(&pk, 0);
+		return;
+	}
+	bool mode = !plan || !plan->lang || (furca_map_get(args, "state_mode", &item) && item.kind != FURCA_NIL);
+	struct furca_view inside = furca_value_inside(&map);
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < map.count; i++)
+		if (furca_value_next(&inside, &key) == 0 && furca_value_next(&inside, &item) == 0 && key.kind == FURCA_STR &&
+		    item.kind != FURCA_NIL)
+			count++;
+	msgpack_pack_map(&pk, count + !mode);
+	inside = furca_value_inside(&map);
+	for (uint32_t i = 0; i < map.count; i++) {
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR ||
+		    item.kind == FURCA_NIL)
+			continue;
+		pack_cut(&pk, &key);
+		pack_cut(&pk, &item);
+	}
+	if (!mode) {
+		furca_pack_text(&pk, "state_mode");
+		furca_pack_text(&pk, furca_mode_word(plan->mode));
+	}
+}

@@ -1,0 +1,98 @@
+/*
+ * One process image of a language: a zygote started by the surface init, or a clone of another host. Owns its control channel, its
+ * capability socket with the lanes that came over it, and knows how it ended. A host that is let go of is killed; the object
+ * stays until its end was seen, so that the engine can say when nothing is left.
+ */
+#pragma once
+
+#include "bridge/wire/host.h"
+#include "engine/init_link.h"
+#include "langs/lang.h"
+#include "snapshot/clone.h"
+
+struct furca_host;
+struct furca_lanes;
+
+struct furca_host_events {
+	void (*ready)(void *owner, struct furca_host *host);
+	/* The call in the frame has ended. `body` is DONE's map, borrowed. */
+	void (*done)(void *owner, struct furca_host *host, uint64_t call, struct furca_view body);
+	/* The process has ended (host->status says how). Called once. */
+	void (*dead)(void *owner, struct furca_host *host);
+};
+
+/*
+ * The answer to a CLONE, exactly once and never from within furca_host_clone: `body` is CLONED's map; with err the clone is not
+ * there and the host object given out is dead (its `dead` event does not come).
+ */
+typedef void furca_cloned_fn(void *owner, struct furca_host *clone, struct furca_view body, const struct furca_err *err);
+
+/* INSPECTED's map; empty with err. */
+typedef void furca_inspected_fn(void *owner, struct furca_view body, const struct furca_err *err);
+
+struct furca_host {
+	struct furca_engine *engine;
+	struct furca_host *next, **prev; /* of the engine's list */
+	const struct furca_lang *lang;
+	uint64_t venv;			 /* 0: the own interpreter */
+	int role;			 /* enum furca_clone_role; 0: a zygote */
+	struct furca_proc proc;		 /* empty until it has started */
+	struct furca_stream control;
+	struct furca_lanes *lanes;
+	struct furca_init *cell;	 /* it lives in, or NULL: at the surface */
+	uint64_t tag;			 /* its processes carry (limits.h); 0: not yet */
+	bool ready, dead, dropped, kill_when_known;
+	bool unread;			 /* ended before it read the last message sent to it */
+	int status;			 /* once dead: as waitpid, or -1 where it is not known */
+	uint64_t cpu_us, max_rss;
+	struct furca_fd errors;		 /* zygote: what it said on descriptor 2 */
+	furca_op_id pid_op, late_op;
+	struct furca_host_request *first, **last;
+	const struct furca_host_events *events;
+	void *owner;
+};
+
+/* Starts a zygote. NULL with *err. events->ready or ->dead follows. */
+struct furca_host *furca_host_spawn(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, const char *env_dir,
+				    const struct furca_host_events *events, void *owner, struct furca_err *err);
+
+struct furca_host_clone {
+	enum furca_clone_role role;
+	unsigned barriers, required;
+	struct furca_init *cell; /* referenced by the new host; NULL: none */
+	uint64_t tag;
+	const char *label;
+	furca_cloned_fn *cloned;
+	const struct furca_host_events *events;
+	void *owner;
+};
+
+/*
+ * Asks `from` for a clone and gives out its host at once: messages may be sent to it before it stands. NULL where that is
+ * impossible at once (`from` is dead, no memory, no descriptors).
+ */
+struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_host_clone *args, struct furca_err *err);
+
+/* Sends a frame with its descriptors (handed over). 0 or -errno. */
+int furca_host_send(struct furca_host *host, struct furca_buf *frame, struct furca_fd *fds, size_t n_fds);
+
+/* INSPECT; `name` may be NULL. 0 or -errno (fn is not called then). */
+int furca_host_inspect(struct furca_host *host, const char *detail, const char *name, furca_inspected_fn *fn, void *owner);
+
+/* A frame without fields: PROMOTE, CLOSE. PROMOTE makes `ready` come again. 0 or -errno. */
+int furca_host_tell(struct furca_host *host, enum furca_frame frame);
+
+/* SIGKILL, now or as soon as it is known; its cell goes with it. `dead` still comes. */
+void furca_host_kill(struct furca_host *host);
+
+/* A signal to the process. 0 or -errno; -ESRCH where it is not there. */
+int furca_host_signal(struct furca_host *host, int sig);
+
+/* Lets go: killed, no more events. Accepts NULL. */
+void furca_host_drop(struct furca_host *host);
+
+/* Its requests from that owner are forgotten. */
+void furca_host_forget(struct furca_host *host, void *owner);
+
+/* From the surface init: a child has ended. */
+void furca_host_exited(struct furca_engine *engine, uint64_t pid, int status, uint64_t cpu_us, uint64_t max_rss);

@@ -1,0 +1,242 @@
+#include "engine/limits.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "engine/engine_private.h"
+
+#include "base/banned.h"
+
+#define TAG_BASE ((rlim_t)1 << 61) /* microseconds: 73,000 years */
+#define PASSES 20
+#define PASS_US 5000
+
+uint64_t furca_limits_new_tag(struct furca_engine *engine)
+{
+	/* Two engines on one machine must not sweep each other's processes. */
+	return engine->instance << 28 | (++engine->next_tag & 0xfffffff);
+}
+
+int furca_limits_tag(pid_t pid, uint64_t tag)
+{
+	struct rlimit limit = {TAG_BASE + tag, TAG_BASE + tag};
+
+	return prlimit(pid, RLIMIT_RTTIME, &limit, NULL) < 0 ? -errno : 0;
+}
+
+static bool is_host(const struct furca_engine *engine, pid_t pid)
+{
+	for (const struct furca_host *host = engine->hosts; host; host = host->next)
+		if (host->proc.pid == pid && !host->dead)
+			return true;
+	return false;
+}
+
+/* The fields of /proc/PID/stat behind the name: state, parent and start time in clock ticks. False where it is gone. */
+static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent, unsigned long long *ret_start)
+{
+	char path[64], text[1024];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
+	if (fd.n < 0)
+		return false;
+	ssize_t n = furca_fd_read_full(fd.n, text, sizeof(text) - 1);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	char *at = strrchr(text, ')');
+	int parent;
+	if (!at || sscanf(at + 1, " %c %d", ret_state, &parent) != 2)
+		return false;
+	*ret_parent = parent;
+	*ret_start = 0;
+	at++;
+	for (int field = 2; at && field < 22; field++) /* the 22nd field of the line is the start time */
+		at = strchr(at + 1, ' ');
+	if (at)
+		*ret_start = strtoull(at, NULL, 10);
+	return true;
+}
+
+static int sweep_once(struct furca_engine *engine, uint64_t tag)
+{
+	DIR *dir = opendir("/proc");
+	int found = 0;
+
+	if (!dir)
+		return 0;
+	for (struct dirent *e; (e = readdir(dir));) {
+		struct rlimit limit;
+		unsigned long long start;
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10), parent;
+		char state;
+
+		if (!isdigit((unsigned char)e->d_name[0]) || prlimit(pid, RLIMIT_RTTIME, NULL, &limit) < 0 ||
+		    limit.rlim_max != TAG_BASE + tag || is_host(engine, pid))
+			continue;
+		struct furca_proc proc;
+		if (furca_proc_open(pid, &proc) < 0)
+			continue;
+		/* Asked again through the pidfd's hold on the number: it cannot have been given to another meanwhile. */
+		if (prlimit(pid, RLIMIT_RTTIME, NULL, &limit) == 0 && limit.rlim_max == TAG_BASE + tag &&
+		    read_stat(pid, &state, &parent, &start) && state != 'Z' && state != 'X') {
+			found++;
+			(void)furca_proc_signal(&proc, SIGKILL);
+		}
+		furca_proc_done(&proc);
+	}
+	(void)closedir(dir);
+	return found;
+}
+
+struct sweep {
+	struct furca_engine *engine;
+	uint64_t tag;
+	int passes;
+};
+
+static void sweep_again(void *owner)
+{
+	struct sweep *sweep = owner;
+	furca_op_id op;
+
+	if (sweep_once(sweep->engine, sweep->tag) > 0 && --sweep->passes > 0 &&
+	    furca_loop_timer(sweep->engine->loop, furca_now_us() + PASS_US, sweep_again, sweep, &op) == 0)
+		return;
+	sweep->engine->sweeps--;
+	struct furca_engine *engine = sweep->engine;
+	free(sweep);
+	furca_engine_check_stopped(engine);
+}
+
+void furca_limits_sweep(struct furca_engine *engine, uint64_t tag)
+{
+	struct sweep *sweep;
+	furca_op_id op;
+
+	if (sweep_once(engine, tag) == 0)
+		return;
+	sweep = calloc(1, sizeof(*sweep));
+	if (!sweep)
+		return;
+	*sweep = (struct sweep){engine, tag, PASSES};
+	engine->sweeps++;
+	if (furca_loop_timer(engine->loop, furca_now_us() + PASS_US, sweep_again, sweep, &op) < 0) {
+		engine->sweeps--;
+		free(sweep);
+	}
+}
+
+static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value)
+{
+	struct rlimit limit;
+
+	if (value == 0)
+		return 0;
+	if (prlimit(pid, what, NULL, &limit) < 0)
+		return -errno;
+	limit.rlim_cur = limit.rlim_max = FURCA_MIN(value, limit.rlim_max);
+	return prlimit(pid, what, &limit, NULL) < 0 ? -errno : 0;
+}
+
+int furca_limits_apply(pid_t pid, const struct furca_limits *limits)
+{
+	rlim_t cpu = limits->cpu_s > 0 ? (rlim_t)(limits->cpu_s + 0.999) : 0;
+	int r = bound(pid, RLIMIT_CPU, cpu);
+
+	if (r == 0)
+		r = bound(pid, RLIMIT_AS, limits->memory_bytes);
+	if (r == 0)
+		r = bound(pid, RLIMIT_NPROC, limits->processes);
+	if (r == 0)
+		r = bound(pid, RLIMIT_NOFILE, limits->open_files);
+	return r;
+}
+
+/* Whether `pid` descends from `root`, looking at most 64 generations up. */
+static bool descends(pid_t pid, pid_t root)
+{
+	unsigned long long start;
+	char state;
+
+	for (int i = 0; i < 64 && pid > 1; i++) {
+		if (!read_stat(pid, &state, &pid, &start))
+			return false;
+		if (pid == root)
+			return true;
+	}
+	return false;
+}
+
+int furca_limits_signal_children(pid_t root, int sig, int64_t since_us)
+{
+	struct timespec boot;
+	int sent = 0;
+
+	(void)clock_gettime(CLOCK_BOOTTIME, &boot);
+	int64_t since = (int64_t)boot.tv_sec * 1000000 + boot.tv_nsec / 1000 - (furca_now_us() - since_us);
+	unsigned long long since_ticks = since > 0 ? (unsigned long long)since / (1000000 / (unsigned long long)sysconf(_SC_CLK_TCK)) : 0;
+	DIR *dir = opendir("/proc");
+	if (!dir)
+		return 0;
+	for (struct dirent *e; (e = readdir(dir));) {
+		unsigned long long start;
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10), parent;
+		struct furca_proc proc;
+		char state;
+
+		if (!isdigit((unsigned char)e->d_name[0]) || !read_stat(pid, &state, &parent, &start) || start < since_ticks ||
+		    state == 'Z' || !(parent == root || descends(parent, root)) || furca_proc_open(pid, &proc) < 0)
+			continue;
+		/* Still a descendant now that the number is held: it is the one that was looked at. */
+		if (descends(pid, root) && furca_proc_signal(&proc, sig) == 0)
+			sent++;
+		furca_proc_done(&proc);
+	}
+	(void)closedir(dir);
+	return sent;
+}
+
+int furca_limits_memory(pid_t pid, uint64_t *ret_private, uint64_t *ret_shared)
+{
+	char path[64], text[4096];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", pid);
+	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
+	if (fd.n < 0)
+		return -errno;
+	ssize_t n = furca_fd_read_full(fd.n, text, sizeof(text) - 1);
+	if (n <= 0)
+		return n < 0 ? (int)n : -ESRCH;
+	text[n] = '\0';
+	*ret_private = *ret_shared = 0;
+	for (char *line = text; line; line = strchr(line, '\n')) {
+		char key[32];
+		unsigned long long kb;
+
+		line += *line == '\n';
+		if (sscanf(line, "%31[^:]: %llu kB", key, &kb) != 2)
+			continue;
+		if (strncmp(key, "Private_C", 9) == 0 || strncmp(key, "Private_D", 9) == 0)
+			*ret_private += kb * 1024;
+		else if (strncmp(key, "Shared_", 7) == 0)
+			*ret_shared += kb * 1024;
+		if (!strchr(line, '\n'))
+			break;
+	}
+	return 0;
+}
+
+bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host)
+{
+	return false;
+}

@@ -1,0 +1,50 @@
+/*
+ * Bounds on processes, and the means to find all of a host's descendants again.
+ *
+ * Every host gets a tag of its own that its descendants inherit and keep through fork, exec and setsid: an odd value of a
+ * resource limit that bounds nothing (RLIMIT_RTTIME far beyond any real time). It needs no privilege and no cgroup. It is
+ * there to clean up, not to confine: code that runs as root can take it off.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct furca_engine;
+
+struct furca_limits {
+	uint64_t memory_bytes; /* 0: no bound */
+	double cpu_s;
+	uint64_t processes, open_files;
+};
+
+/* A tag never used before in this engine. */
+uint64_t furca_limits_new_tag(struct furca_engine *engine);
+
+/* 0 or -errno. */
+int furca_limits_tag(pid_t pid, uint64_t tag);
+
+/*
+ * Ends every process that carries the tag and is no host of the engine. One pass now, others from the loop until none is
+ * found. Does not block (a pass reads /proc).
+ */
+void furca_limits_sweep(struct furca_engine *engine, uint64_t tag);
+
+/* Bounds a process and what it starts from now on. 0 or -errno. */
+int furca_limits_apply(pid_t pid, const struct furca_limits *limits);
+
+/*
+ * Sends `sig` to the descendants of `root` that were started at `since_us` (furca_now_us) or later, each by pidfd. Returns how
+ * many.
+ */
+int furca_limits_signal_children(pid_t root, int sig, int64_t since_us);
+
+struct furca_host;
+/* Whether a host that ended by SIGKILL was ended for want of memory. */
+bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host);
+
+/* Private and shared resident bytes of a process. 0 or -errno. May take a while for large processes without huge pages. */
+int furca_limits_memory(pid_t pid, uint64_t *ret_private, uint64_t *ret_shared);

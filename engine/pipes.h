@@ -1,0 +1,51 @@
+/*
+ * Standard output and error of one call: a pipe each. While the call runs what comes belongs to it; afterwards what its threads and
+ * jobs still write belongs to the session's background, until every writer has closed.
+ */
+#pragma once
+
+#include "engine/drain.h"
+#include "engine/engine.h"
+#include "engine/output.h"
+
+struct furca_pipes;
+
+/* Background output of a session, collected between its calls. */
+struct furca_background {
+	struct furca_pipes *first; /* of calls that have ended */
+	unsigned count;
+	struct furca_output text;
+};
+
+struct furca_pipes {
+	struct furca_engine *engine;
+	struct furca_drain drain[2];
+	struct furca_output *output;	     /* [2], of the call; NULL: it has ended */
+	struct furca_background *background; /* NULL: nobody wants what comes late */
+	struct furca_pipes *next;
+	unsigned open;
+	bool stream;
+	furca_client_id client;
+	uint64_t msgid;
+	uint8_t carry[2][4]; /* streaming: the beginning of a character */
+	size_t n_carry[2];
+};
+
+/* Makes the pipes; the write ends are given out. NULL with *err. */
+struct furca_pipes *furca_pipes_new(struct furca_engine *engine, struct furca_output output[2], bool stream, furca_client_id client,
+				    uint64_t msgid, struct furca_fd ret_write_ends[2], struct furca_err *err);
+
+/* The call ends: reads what is in the pipes now. No more is added to its output. */
+void furca_pipes_finish(struct furca_pipes *pipes);
+
+/* Hands finished pipes to a session's background, where they free themselves in time. The oldest goes where there are many. */
+void furca_pipes_keep(struct furca_pipes *pipes, struct furca_background *background);
+
+/* Closes. Accepts NULL. */
+void furca_pipes_free(struct furca_pipes *pipes);
+
+void furca_background_init(struct furca_background *background);
+void furca_background_done(struct furca_background *background);
+
+/* Reads what is in its pipes now and moves the text collected so far to `out`. */
+void furca_background_take(struct furca_background *background, struct furca_buf *out);

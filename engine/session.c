@@ -1,0 +1,586 @@
+#include "engine/session.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge/wire/limits.h"
+#include "engine/capability.h"
+#include "engine/engine_private.h"
+#include "engine/env.h"
+
+#include "base/banned.h"
+
+#define RESTORE_US 5000000 /* a snapshot that does not become live by then is given up */
+#define CLOSE_US 1000000   /* for EXIT traps and atexit */
+
+static void pump(struct furca_session *session);
+
+void furca_session_step(struct furca_session *s, enum furca_session_event event)
+{
+	int next = furca_session_next(s->state, event);
+
+	if (next < 0) {
+		furca_log(FURCA_LOG_ALERT, "engine", "impossible session=%llu state=%s event=%s", (unsigned long long)s->entry.key.id,
+			  furca_session_state_name(s->state), furca_session_event_name(event));
+		assert(next >= 0);
+		return;
+	}
+	s->state = (enum furca_session_state)next;
+}
+
+struct furca_session *furca_session_new(struct furca_engine *engine, const struct furca_key *key, struct furca_err *err)
+{
+	struct furca_session *s = calloc(1, sizeof(*s));
+
+	if (!s) {
+		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for another session");
+		return NULL;
+	}
+	s->entry.key = *key;
+	s->engine = engine;
+	s->last = &s->first;
+	s->created_at = s->used_at = furca_wall_s();
+	furca_background_init(&s->background);
+	if (furca_registry_add(&engine->registry, &s->entry, err) < 0) {
+		furca_background_done(&s->background);
+		free(s);
+		return NULL;
+	}
+	furca_commit_pristine(s);
+	return s;
+}
+
+static void session_free(struct furca_session *s)
+{
+	struct furca_engine *engine = s->engine;
+
+	for (struct furca_session **at = &engine->closing; *at; at = &(*at)->next_closing) {
+		if (*at == s) {
+			*at = s->next_closing;
+			break;
+		}
+	}
+	furca_loop_drop(engine->loop, &s->restore_op);
+	furca_loop_drop(engine->loop, &s->close_op);
+	furca_loop_drop(engine->loop, &s->pump_op);
+	furca_read_unpark(s);
+	furca_commit_drop_all(s);
+	furca_host_drop(s->live);
+	furca_launch_end(s->launch);
+	furca_background_done(&s->background);
+	furca_buf_done(&s->parked_isolation);
+	furca_buf_done(&s->note);
+	if (s->env_held)
+		furca_env_release(engine->envs, s->entry.key.venv);
+	void (*closed)(void *) = s->closed;
+	void *owner = s->closed_owner;
+	free(s);
+	if (closed)
+		closed(owner);
+	furca_engine_check_stopped(engine);
+}
+
+static void woken(void *owner)
+{
+	struct furca_session *s = owner;
+
+	s->pump_op = FURCA_OP_NONE;
+	pump(s);
+}
+
+void furca_session_wake(struct furca_session *s)
+{
+	if (!s->pump_op && (s->first || s->state == FURCA_S_NEW))
+		(void)furca_loop_defer(s->engine->loop, woken, s, &s->pump_op);
+}
+
+int furca_session_enqueue(struct furca_session *s, struct furca_call *call, struct furca_err *err)
+{
+	call->session = s;
+	if (s->queued >= FURCA_MAX_QUEUE)
+		return furca_fail_suggest(err, FURCA_E_BUSY, 0, "Wait for calls under way, or use another session.",
+					  "%u calls are waiting for this session, which is the limit", s->queued);
+	*s->last = call;
+	s->last = &call->queue_next;
+	call->queue_next = NULL;
+	s->queued++;
+	pump(s);
+	return 0;
+}
+
+void furca_session_unqueue(struct furca_session *s, struct furca_call *call)
+{
+	for (struct furca_call **at = &s->first; *at; at = &(*at)->queue_next) {
+		if (*at != call)
+			continue;
+		*at = call->queue_next;
+		if (!call->queue_next)
+			s->last = at;
+		call->queue_next = NULL;
+		s->queued--;
+		break;
+	}
+	if (s->running == call)
+		s->running = NULL;
+}
+
+/* No process could be made: the call that asked for it is told, and a session that never lived goes again. */
+static void start_failed(struct furca_session *s, const struct furca_err *err)
+{
+	struct furca_call *call = s->first;
+
+	FURCA_AUTO_FREE char *lines = s->launch && furca_launch_lines(s->launch) ? strdup(furca_launch_lines(s->launch)) : NULL;
+
+	furca_session_step(s, FURCA_EV_EMPTY);
+	furca_launch_end(s->launch);
+	s->launch = NULL;
+	while (call && call->plan.mode == FURCA_READ_ONLY)
+		call = call->queue_next;
+	if (call) {
+		furca_session_unqueue(s, call);
+		if (call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function) {
+			furca_call_fail_err(call, err);
+			if (lines)
+				furca_call_lines(call, lines);
+			call->state = s->ever_live ? "lost" : "unchanged";
+			call->session = s->ever_live ? s : NULL;
+			call->created = false;
+			furca_call_finish(call);
+		} else {
+			furca_call_refuse(call, err);
+		}
+	}
+	furca_session_wake(s);
+}
+
+static void live_cloned(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
+{
+	struct furca_session *s = owner;
+
+	if (err) {
+		furca_host_drop(host);
+		s->live = NULL;
+		if (s->state == FURCA_S_CLOSING)
+			session_free(s);
+		else
+			start_failed(s, err);
+		return;
+	}
+	if (s->state == FURCA_S_CLOSING)
+		return;
+	if (s->has_limits)
+		(void)furca_limits_apply(host->proc.pid, &s->limits);
+	s->ever_live = true;
+	furca_session_step(s, FURCA_EV_READY);
+	furca_read_park(s);
+	furca_session_wake(s);
+}
+
+static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err)
+{
+	struct furca_session *s = owner;
+	struct furca_err failure = FURCA_ERR_INIT;
+	char label[96];
+
+	if (!zygote) {
+		start_failed(s, err);
+		return;
+	}
+	(void)snprintf(label, sizeof(label), "session %llu", (unsigned long long)s->entry.key.id);
+	struct furca_host_clone args = {
+		.role = FURCA_CLONE_SESSION,
+		.tag = furca_limits_new_tag(s->engine),
+		.label = s->entry.n_names ? s->entry.names[0] : label,
+		.cloned = live_cloned,
+		.events = &furca_session_host_events,
+		.owner = s,
+	};
+	s->live = furca_host_clone(zygote, &args, &failure);
+	if (!s->live)
+		start_failed(s, &failure);
+}
+
+void furca_session_adopt(struct furca_session *s, struct furca_host *live)
+{
+	s->live = live;
+	live->owner = s;
+	live->events = &furca_session_host_events;
+	s->ever_live = true;
+	furca_session_step(s, FURCA_EV_START);
+	furca_session_step(s, FURCA_EV_READY);
+	furca_commit_make(s, false);
+}
+
+static void begin_start(struct furca_session *s, furca_client_id client)
+{
+	struct furca_launch *old = s->launch;
+
+	furca_session_step(s, FURCA_EV_START);
+	s->launch = furca_launch_begin(s->engine, s->entry.key.lang, s->entry.key.venv, client, launched, s);
+	furca_launch_end(old); /* after the new one, so that the environment stays held */
+	if (!s->launch) {
+		struct furca_err err = FURCA_ERR_INIT;
+
+		(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory to start the session");
+		start_failed(s, &err);
+	}
+}
+
+/* Words for the first answer after a loss that no call was told of. */
+static void note_repair(struct furca_session *s, struct furca_call *call)
+{
+	if (s->repaired)
+		call->retried = true;
+	s->repaired = false;
+	if (s->note.len)
+		(void)furca_buf_append(&call->suggestion, s->note.data, s->note.len);
+	furca_buf_clear(&s->note);
+}
+
+static void run_stateful(struct furca_session *s, struct furca_call *call)
+{
+	furca_session_unqueue(s, call);
+	furca_session_step(s, FURCA_EV_CALL);
+	s->running = call;
+	if (call->method != FURCA_METHOD_execute && call->method != FURCA_METHOD_call_function) {
+		furca_commit_operation(s, call);
+		return;
+	}
+	s->calls++;
+	s->used_at = furca_wall_s();
+	call->host = s->live;
+	note_repair(s, call);
+	furca_background_take(&s->background, &call->background);
+	if (call->plan.rollback && (!s->top || s->top->version != s->version))
+		furca_commit_make(s, true);
+	if (furca_call_run(call) < 0 && call->error_type) {
+		s->running = NULL;
+		furca_session_step(s, FURCA_EV_DONE);
+		furca_call_finish(call);
+		furca_session_wake(s);
+	}
+}
+
+/* The first call in the queue that wants the live process. */
+static struct furca_call *next_stateful(struct furca_session *s)
+{
+	struct furca_call *call = s->first;
+
+	while (call && call->plan.mode == FURCA_READ_ONLY)
+		call = call->queue_next;
+	return call;
+}
+
+static void pump_reads(struct furca_session *s)
+{
+	struct furca_call *next;
+
+	for (struct furca_call *call = s->first; call; call = next) {
+		next = call->queue_next;
+		if (call->plan.mode == FURCA_READ_ONLY && !call->waits_copy)
+			(void)furca_read_start(s, call, call == s->first);
+	}
+}
+
+static void pump(struct furca_session *s)
+{
+	if (s->state == FURCA_S_CLOSING || s->state == FURCA_S_DEAD)
+		return;
+	if (s->pumping) {
+		s->pump_again = true;
+		return;
+	}
+	s->pumping = true;
+	do {
+		s->pump_again = false;
+		pump_reads(s);
+		struct furca_call *call = next_stateful(s);
+		if (call && s->state == FURCA_S_IDLE)
+			run_stateful(s, call);
+		else if (s->first && s->state == FURCA_S_NEW)
+			begin_start(s, s->first->client);
+	} while (s->pump_again && s->state != FURCA_S_CLOSING);
+	s->pumping = false;
+	if (s->state == FURCA_S_NEW && !s->first && !s->ever_live && !s->running && !s->recovering)
+		furca_session_close(s, NULL, NULL); /* nothing was made after all */
+}
+
+static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body)
+{
+	bool changed = true;
+
+	(void)furca_map_bool(body, "changed", &changed);
+	furca_call_done(call, body);
+	if (call->error_type && call->plan.rollback) {
+		furca_call_add(call, "on_error='rollback': the session is what it was before the call.");
+		call->rolled_back = true;
+		call->phase = FURCA_CALL_RECOVERY;
+		s->engine->stats.rollbacks++;
+		furca_host_drop(s->live);
+		s->live = NULL;
+		furca_session_restore(s, call);
+		return;
+	}
+	if (changed)
+		s->version++;
+	call->state = "committed";
+	s->running = NULL;
+	furca_session_step(s, FURCA_EV_DONE);
+	furca_call_finish(call); /* answer first, snapshot after */
+	if (changed)
+		furca_commit_make(s, false);
+	furca_session_wake(s);
+}
+
+static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body)
+{
+	struct furca_session *s = owner;
+	struct furca_call *call = s->running;
+
+	if (host != s->live || !call || call->phase != FURCA_CALL_RUNNING || number != call->frame)
+		return;
+	finish_stateful(s, call, body);
+}
+
+static void restore_done(struct furca_session *s, const char *state)
+{
+	struct furca_call *call = s->recovering;
+
+	furca_loop_drop(s->engine->loop, &s->restore_op);
+	s->recovering = NULL;
+	if (call) {
+		call->state = state;
+		s->running = NULL;
+		if (call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function)
+			furca_call_finish(call);
+		else
+			furca_commit_operation_done(s, call, state);
+	}
+	furca_session_wake(s);
+}
+
+/* Nothing to go back to: the session begins anew with its next call. */
+static void restore_empty(struct furca_session *s)
+{
+	bool pristine = s->top && !s->top->host;
+	struct furca_call *call = s->recovering;
+
+	furca_session_step(s, FURCA_EV_EMPTY);
+	furca_read_unpark(s);
+	if (!pristine) {
+		s->engine->stats.lost++;
+		furca_commit_drop_all(s);
+		furca_commit_pristine(s);
+		if (call)
+			furca_call_add(call, "The session's state was lost; it is empty now.");
+		else
+			(void)furca_buf_append_text(&s->note, "The session's earlier process had ended and its state was lost: "
+								  "this call began in an empty session. Build again what it needs.");
+	} else if (call && !call->rolled_back) {
+		furca_call_add(call, "The session was rolled back to what it was before the call: empty. "
+				     "Files that were written and capabilities that were called stay as they are.");
+	}
+	s->version = s->top ? s->top->version : 0;
+	restore_done(s, pristine ? "rolled_back" : "lost");
+}
+
+static void restored(struct furca_session *s)
+{
+	struct furca_call *call = s->recovering;
+	struct furca_commit *top = s->top;
+	bool behind = top->version < s->version;
+
+	/* The snapshot's host is the live one from now on. */
+	s->live = top->host;
+	s->live->owner = s;
+	s->live->events = &furca_session_host_events;
+	top->host = NULL;
+	top->standing = false;
+	if (call && behind && !call->rolled_back)
+		furca_call_add(call, "The session was rolled back to its state after call %llu; later changes are lost.", (unsigned long long)top->calls);
+	else if (call && !call->rolled_back)
+		furca_call_add(call, "The session was rolled back to what it was before the call. Files that were written and capabilities "
+				     "that were called stay as they are.");
+	s->version = top->version;
+	furca_commit_promoted(s);
+	furca_session_step(s, FURCA_EV_READY);
+	furca_commit_make(s, false);
+	restore_done(s, "rolled_back");
+}
+
+static void snapshot_ready(void *owner, struct furca_host *host)
+{
+	struct furca_session *s = owner;
+
+	if (s->state == FURCA_S_RESTORING && s->top && s->top->host == host)
+		restored(s);
+}
+
+static void restore_stuck(void *owner)
+{
+	struct furca_session *s = owner;
+
+	s->restore_op = FURCA_OP_NONE;
+	if (s->top && s->top->host) {
+		struct furca_commit *commit = s->top;
+
+		furca_commit_drop(s, commit);
+		furca_session_restore(s, s->recovering);
+	}
+}
+
+void furca_session_restore(struct furca_session *s, struct furca_call *call)
+{
+	if (call)
+		s->recovering = call;
+	/* A snapshot that was still under way has died with its origin. */
+	while (s->top && s->top->host && (!s->top->standing || s->top->host->dead))
+		furca_commit_drop(s, s->top);
+	if (!s->top || !s->top->host) {
+		restore_empty(s);
+		return;
+	}
+	furca_session_step(s, FURCA_EV_LOST);
+	furca_read_unpark(s);
+	s->engine->stats.repairs++;
+	s->top->host->events = &furca_session_host_events;
+	s->top->host->owner = s;
+	furca_loop_drop(s->engine->loop, &s->restore_op);
+	(void)furca_loop_timer(s->engine->loop, furca_now_us() + RESTORE_US, restore_stuck, s, &s->restore_op);
+	if (furca_host_tell(s->top->host, FURCA_HOST_PROMOTE) < 0) {
+		furca_commit_drop(s, s->top);
+		furca_session_restore(s, NULL);
+	}
+}
+
+static bool may_run_again(const struct furca_call *call, const struct furca_host *host)
+{
+	if (call->killed || call->stop != FURCA_STOP_NONE || call->attempts > 0)
+		return false;
+	return call->plan.retry == FURCA_RETRY_ALWAYS || (call->plan.retry == FURCA_RETRY_SAFE && (!call->began || host->unread));
+}
+
+/* Back to the head of the queue: the code has not begun, or may run again. */
+static void requeue(struct furca_session *s, struct furca_call *call)
+{
+	furca_pipes_free(call->pipes);
+	call->pipes = NULL;
+	call->host = NULL;
+	call->attempts++;
+	call->retried = true;
+	call->began = false;
+	call->phase = FURCA_CALL_WAITING;
+	s->running = NULL;
+	call->queue_next = s->first;
+	s->first = call;
+	if (!call->queue_next)
+		s->last = &call->queue_next;
+	s->queued++;
+}
+
+static void on_dead(void *owner, struct furca_host *host)
+{
+	struct furca_session *s = owner;
+	struct furca_call *call = s->running;
+
+	if (s->top && s->top->host == host) { /* a snapshot that was being promoted */
+		furca_commit_drop(s, s->top);
+		furca_session_restore(s, NULL);
+		return;
+	}
+	if (host != s->live)
+		return;
+	s->live = NULL;
+	if (s->state == FURCA_S_CLOSING) {
+		furca_host_drop(host);
+		session_free(s);
+		return;
+	}
+	if (s->state == FURCA_S_STARTING) {
+		struct furca_err err = FURCA_ERR_INIT;
+
+		(void)furca_fail(&err, FURCA_E_GONE, 0, "The session's process ended while it was being made");
+		furca_host_drop(host);
+		start_failed(s, &err);
+		return;
+	}
+	if (call && call->phase == FURCA_CALL_RUNNING && may_run_again(call, host)) {
+		requeue(s, call);
+		call = NULL;
+	} else if (call && call->phase == FURCA_CALL_RUNNING) {
+		furca_call_died(call, host);
+		call->host = NULL;
+		call->phase = FURCA_CALL_RECOVERY;
+	} else {
+		s->repaired = true;
+		call = NULL;
+	}
+	furca_host_drop(host);
+	furca_session_restore(s, call);
+}
+
+const struct furca_host_events furca_session_host_events = {.ready = snapshot_ready, .done = on_done, .dead = on_dead};
+
+static void close_late(void *owner)
+{
+	struct furca_session *s = owner;
+
+	s->close_op = FURCA_OP_NONE;
+	furca_host_kill(s->live);
+}
+
+static void close_later(void *owner)
+{
+	session_free(owner);
+}
+
+static void stop_calls(struct furca_session *s)
+{
+	struct furca_call *call = s->running;
+
+	while (s->first) {
+		struct furca_call *waiting = s->first;
+
+		waiting->stop = FURCA_STOP_NONE;
+		furca_call_stop(waiting, FURCA_STOP_CLOSE);
+	}
+	if (!call)
+		return;
+	s->running = s->recovering = NULL;
+	call->state = "lost";
+	call->stop = FURCA_STOP_CLOSE;
+	call->killed = true;
+	if (call->host) {
+		furca_call_died(call, call->host);
+		call->host = NULL;
+	}
+	furca_call_finish(call);
+}
+
+void furca_session_close(struct furca_session *s, void (*closed)(void *owner), void *owner)
+{
+	struct furca_engine *engine = s->engine;
+	bool busy = s->running != NULL;
+
+	furca_session_step(s, FURCA_EV_CLOSE);
+	s->closed = closed;
+	s->closed_owner = owner;
+	furca_registry_remove(&engine->registry, &s->entry);
+	s->next_closing = engine->closing;
+	engine->closing = s;
+	stop_calls(s);
+	furca_read_detach(s);
+	furca_read_unpark(s);
+	furca_commit_drop_all(s);
+	furca_loop_drop(engine->loop, &s->restore_op);
+	furca_loop_drop(engine->loop, &s->pump_op);
+	if (!s->live || s->live->dead) {
+		(void)furca_loop_defer(engine->loop, close_later, s, &s->close_op);
+		return;
+	}
+	if (busy || furca_host_tell(s->live, FURCA_HOST_CLOSE) < 0)
+		furca_host_kill(s->live);
+	(void)furca_loop_timer(engine->loop, furca_now_us() + CLOSE_US, close_late, s, &s->close_op);
+}

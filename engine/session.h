@@ -1,0 +1,124 @@
+/*
+ * A session: its queue of calls, its live host, its commits (the snapshots that stand for the states after earlier calls) and the copy
+ * parked ahead for the next read.
+ *
+ * The life of a stateful call here: it waits for its turn; the live host runs it; it is answered; then, if it changed something, the host is
+ * cloned into a new commit while the agent thinks. When the live host dies, the newest commit is promoted.
+ */
+#pragma once
+
+#include "engine/call.h"
+#include "engine/registry.h"
+#include "engine/session_state.h"
+
+/* A state that can be gone back to. */
+struct furca_commit {
+	struct furca_session *session;
+	struct furca_commit *below;
+	struct furca_host *host; /* a parked snapshot; NULL: the pristine state, had from the zygote */
+	bool standing;		 /* the snapshot is there; until then it is under way */
+	uint64_t version;	 /* calls that changed something, up to it */
+	uint64_t calls;		 /* calls of the session, for words */
+	char *label;		 /* of checkpoint: then it stands apart from the stack */
+	struct furca_call *call; /* operation that waits for it to stand */
+};
+
+struct furca_session {
+	struct furca_entry entry;
+	struct furca_engine *engine;
+	struct furca_session *next_closing;
+	enum furca_session_state state;
+	struct furca_launch *launch;	/* while a process is made; holds the environment for life */
+	struct furca_host *live;
+	struct furca_call *running;	/* the stateful call or operation under way */
+	struct furca_call *first, **last; /* queue */
+	unsigned queued;
+	bool pumping, pump_again;
+
+	struct furca_commit *top;	/* newest first; the last is the pristine one unless it was dropped */
+	unsigned commits;
+	struct furca_commit *labelled;	/* checkpoints */
+	bool env_held;			/* by a branch, which was not launched */
+	uint64_t version;		/* of the live state */
+	struct furca_host *parked;	/* a copy of `top`, waiting for a read */
+	bool parked_ready;
+	unsigned parked_held;		/* barriers it was made with */
+	struct furca_init *park_init;	/* asked for its cell */
+	furca_op_id park_op;
+	struct furca_buf parked_isolation;
+	bool repaired;			/* the next answer says `retried` */
+	bool ever_live;
+	struct furca_buf note;		/* words that are due in the next answer: what was lost meanwhile */
+	uint64_t dropped_commits;	/* for want of room */
+
+	struct furca_background background;
+	furca_op_id restore_op, close_op, pump_op;
+	struct furca_call *recovering;	/* its answer waits for the restore */
+	uint64_t calls;
+	double created_at, used_at;
+	struct furca_limits limits;
+	bool has_limits;
+	void (*closed)(void *owner);
+	void *closed_owner;
+};
+
+static inline struct furca_session *furca_session_of(struct furca_entry *entry)
+{
+	return furca_container_of(entry, struct furca_session, entry);
+}
+
+/* Makes and registers a session. NULL with *err. */
+struct furca_session *furca_session_new(struct furca_engine *engine, const struct furca_key *key, struct furca_err *err);
+
+/* A session that begins with a process of its own, made elsewhere (a branch). Idle at once when `live` has been told to stand. */
+void furca_session_adopt(struct furca_session *session, struct furca_host *live);
+
+/* Puts a call into its queue and looks what can run. -errno where the queue is full. */
+int furca_session_enqueue(struct furca_session *session, struct furca_call *call, struct furca_err *err);
+
+/* A call of its queue is ended from outside, before it began. */
+void furca_session_unqueue(struct furca_session *session, struct furca_call *call);
+
+/* Looks what can run now. Later, from the loop. */
+void furca_session_wake(struct furca_session *session);
+
+/*
+ * Ends it: out of the registry at once, calls that wait are ended, the process gets the chance to end in order. `closed` is called when
+ * nothing of it is left; never from within.
+ */
+void furca_session_close(struct furca_session *session, void (*closed)(void *owner), void *owner);
+
+/* Runs a step of its state machine. */
+void furca_session_step(struct furca_session *session, enum furca_session_event event);
+
+/* The live process has died or is to be replaced by its newest commit (or by a pristine one). `call`: waits for the outcome, or NULL. */
+void furca_session_restore(struct furca_session *session, struct furca_call *call);
+
+/* Commits (commit.c). */
+void furca_commit_pristine(struct furca_session *session);
+/* `force`: also where the policy says no. */
+void furca_commit_make(struct furca_session *session, bool force);
+/* The newest commit's host has become the live one. */
+void furca_commit_promoted(struct furca_session *session);
+void furca_commit_drop_all(struct furca_session *session);
+void furca_commit_drop(struct furca_session *session, struct furca_commit *commit);
+/* Operations: undo, checkpoint, restore, branch_session. Each answers its call in the end. The session is idle. */
+void furca_commit_operation(struct furca_session *session, struct furca_call *call);
+/* The restore that an operation asked for has ended. `state`: rolled_back or lost. */
+void furca_commit_operation_done(struct furca_session *session, struct furca_call *call, const char *state);
+/* The number of steps undo can go back. */
+unsigned furca_commit_depth(const struct furca_session *session);
+
+/* Reads (read.c): starts it if there is something to read from now. True where it was taken from the queue. */
+bool furca_read_start(struct furca_session *session, struct furca_call *call, bool first_in_queue);
+/* Makes a parked copy of the newest commit, if there is to be one and there is none. */
+void furca_read_park(struct furca_session *session);
+void furca_read_unpark(struct furca_session *session);
+
+/* The call ends: what it had asked for a read is let go. */
+void furca_read_forget(struct furca_call *call);
+/* The session is closing: reads under way are ended. */
+void furca_read_detach(struct furca_session *session);
+
+/* How a session's live host reports; for a promoted or branched host too. */
+extern const struct furca_host_events furca_session_host_events;

@@ -1,0 +1,121 @@
+#include "engine/stateless.h"
+
+#include "engine/engine_private.h"
+
+#include "base/banned.h"
+
+static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err);
+
+static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body)
+{
+	struct furca_call *call = owner;
+
+	if (call->phase != FURCA_CALL_RUNNING || number != call->frame)
+		return;
+	furca_call_done(call, body);
+	call->state = "unchanged";
+	furca_call_finish(call);
+}
+
+/* Once more, in a new process. */
+static void again(struct furca_call *call)
+{
+	furca_host_drop(call->host);
+	call->host = NULL;
+	call->own_host = false;
+	call->attempts++;
+	call->retried = true;
+	call->phase = FURCA_CALL_WAITING;
+	call->engine->stats.repairs++;
+	furca_launch_end(call->launch);
+	call->launch = furca_launch_begin(call->engine, call->plan.lang, call->plan.venv, call->client, launched, call);
+	if (!call->launch) {
+		furca_call_fail(call, "limit", NULL, "no memory to run the call again");
+		furca_call_finish(call);
+	}
+}
+
+static void on_dead(void *owner, struct furca_host *host)
+{
+	struct furca_call *call = owner;
+	bool safe = !call->began || host->unread;
+
+	if (!call->killed && call->stop == FURCA_STOP_NONE && call->attempts == 0 &&
+	    ((safe && call->plan.retry != FURCA_RETRY_NEVER) || call->plan.retry == FURCA_RETRY_ALWAYS)) {
+		if (call->pipes)
+			furca_pipes_finish(call->pipes);
+		furca_pipes_free(call->pipes);
+		call->pipes = NULL;
+		again(call);
+		return;
+	}
+	furca_call_died(call, host);
+	furca_call_finish(call);
+}
+
+static const struct furca_host_events events = {.done = on_done, .dead = on_dead};
+
+static void cloned(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
+{
+	struct furca_call *call = owner;
+	uint64_t us = 0;
+
+	if (err) {
+		furca_call_fail_err(call, err);
+		furca_call_finish(call);
+		return;
+	}
+	(void)furca_map_uint(body, "clone_us", &us);
+	call->fork_us = us;
+	if (call->plan.has_limits) {
+		int r = furca_limits_apply(host->proc.pid, &call->plan.limits);
+		if (r < 0) {
+			furca_call_fail(call, "limit", "Leave `limits` out, or ask for less.", "the limits could not be put on the process");
+			furca_call_finish(call);
+			return;
+		}
+	}
+	call->queue_us = (uint64_t)(call->asked_clone_us - call->asked_us);
+	if (furca_call_run(call) < 0 && call->error_type)
+		furca_call_finish(call);
+	/* A host that cannot be reached has died; on_dead decides. */
+}
+
+static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err)
+{
+	struct furca_call *call = owner;
+	struct furca_err failure = FURCA_ERR_INIT;
+
+	if (!zygote) {
+		furca_call_fail_err(call, err);
+		if (furca_launch_lines(call->launch))
+			furca_call_lines(call, furca_launch_lines(call->launch));
+		furca_call_finish(call);
+		return;
+	}
+	struct furca_host_clone args = {
+		.role = FURCA_CLONE_STATELESS,
+		.tag = furca_limits_new_tag(call->engine),
+		.label = "stateless",
+		.cloned = cloned,
+		.events = &events,
+		.owner = call,
+	};
+	call->asked_clone_us = furca_now_us();
+	call->host = furca_host_clone(zygote, &args, &failure);
+	if (!call->host) {
+		furca_call_fail_err(call, &failure);
+		furca_call_finish(call);
+		return;
+	}
+	call->own_host = true;
+}
+
+void furca_stateless_begin(struct furca_call *call)
+{
+	call->launch = furca_launch_begin(call->engine, call->plan.lang, call->plan.venv, call->client, launched, call);
+	if (!call->launch) {
+		furca_call_fail(call, "limit", NULL, "no memory for another call");
+		furca_call_finish(call);
+	}
+}

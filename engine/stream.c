@@ -1,0 +1,251 @@
+#include "engine/stream.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/banned.h"
+
+#define READ_SIZE 65536
+#define KEEP_SIZE (1U << 20) /* an empty buffer larger than this is given back */
+
+struct furca_stream_piece {
+	struct furca_stream_piece *next;
+	struct furca_buf bytes;
+	size_t sent;
+	struct furca_fd fds[FURCA_FDS_MAX];
+	size_t n_fds;
+};
+
+static void piece_free(struct furca_stream_piece *piece)
+{
+	furca_fds_done(piece->fds, piece->n_fds);
+	furca_buf_done(&piece->bytes);
+	free(piece);
+}
+
+static void end(struct furca_stream *s, int reason)
+{
+	if (s->ended)
+		return;
+	s->ended = true;
+	furca_loop_drop(s->loop, &s->read_op);
+	furca_loop_drop(s->loop, &s->write_op);
+	s->end(s->owner, reason);
+}
+
+/* Apart, because the compiler takes the mark for a pointer that outlives its variable: deliver clears it, or the stream is gone. */
+static __attribute__((noinline)) void set_mark(struct furca_stream *s, unsigned *mark)
+{
+	s->open_mark = mark;
+}
+
+/* Hands out the whole frames in `in`. False where the stream was closed meanwhile. */
+static bool deliver(struct furca_stream *s)
+{
+	size_t at = 0;
+	unsigned open = 1;
+
+	set_mark(s, &open);
+	while (open && !s->ended) {
+		struct furca_frame_view frame;
+		struct furca_fd fds[FURCA_FDS_MAX];
+		int r = furca_frame_parse(s->in.data + at, s->in.len - at, s->max_bytes, &frame, &s->need, NULL);
+
+		if (r == 1 && frame.n_fds > s->n_fds)
+			r = -EPROTO;
+		if (r <= 0) {
+			if (r < 0)
+				end(s, r);
+			break;
+		}
+		memcpy(fds, s->fds, frame.n_fds * sizeof(*fds));
+		s->n_fds -= frame.n_fds;
+		memmove(s->fds, s->fds + frame.n_fds, s->n_fds * sizeof(*s->fds));
+		at += frame.size;
+		s->need = 0;
+		s->frame(s->owner, &frame, fds);
+		furca_fds_done(fds, frame.n_fds);
+	}
+	if (!open)
+		return false;
+	set_mark(s, NULL);
+	furca_buf_consume(&s->in, at);
+	if (s->in.len == 0 && s->in.cap > KEEP_SIZE)
+		furca_buf_done(&s->in);
+	return !s->ended;
+}
+
+/* One recvmsg. 1 where there may be more, 0 where not now, or -errno; -EPIPE at the end of file. */
+static int read_some(struct furca_stream *s)
+{
+	size_t want = s->need > s->in.len ? FURCA_MAX(s->need - s->in.len, READ_SIZE) : READ_SIZE;
+	struct furca_fd fds[FURCA_FDS_MAX];
+	size_t n_fds = FURCA_COUNT(fds);
+
+	if (furca_buf_reserve(&s->in, want) < 0)
+		return -ENOMEM;
+	ssize_t n = furca_fd_recv(s->fd.n, s->in.data + s->in.len, want, fds, &n_fds);
+	if (n == -EAGAIN)
+		return 0;
+	if (n <= 0)
+		return n == 0 ? -EPIPE : (int)n;
+	if (s->n_fds + n_fds > FURCA_COUNT(s->fds)) {
+		furca_fds_done(fds, n_fds);
+		return -EPROTO;
+	}
+	memcpy(s->fds + s->n_fds, fds, n_fds * sizeof(*fds));
+	s->n_fds += n_fds;
+	s->in.len += (size_t)n;
+	return 1;
+}
+
+static void readable(void *owner, unsigned revents)
+{
+	struct furca_stream *s = owner;
+
+	if (s->open_mark)
+		return; /* from within a frame's function: the loop above goes on */
+	for (;;) {
+		int r = read_some(s);
+
+		if (r == 0)
+			return;
+		if (r < 0) {
+			end(s, r == -EPIPE ? 0 : r);
+			return;
+		}
+		if (!deliver(s))
+			return;
+	}
+}
+
+static int send_piece(struct furca_stream *s, struct furca_stream_piece *piece)
+{
+	while (piece->sent < piece->bytes.len) {
+		int raw[FURCA_FDS_MAX];
+
+		for (size_t i = 0; i < piece->n_fds; i++)
+			raw[i] = piece->fds[i].n;
+		ssize_t n = furca_fd_send(s->fd.n, piece->bytes.data + piece->sent, piece->bytes.len - piece->sent, raw,
+					  piece->n_fds);
+		if (n < 0)
+			return (int)n;
+		piece->sent += (size_t)n;
+		s->waiting -= (size_t)n;
+		furca_fds_done(piece->fds, piece->n_fds);
+		piece->n_fds = 0;
+	}
+	return 0;
+}
+
+/* Sends what the socket takes. 0 where all went, -EAGAIN, or another -errno. */
+static int flush(struct furca_stream *s)
+{
+	while (s->first) {
+		struct furca_stream_piece *piece = s->first;
+		int r = send_piece(s, piece);
+
+		if (r < 0)
+			return r;
+		s->first = piece->next;
+		if (!s->first)
+			s->last = &s->first;
+		piece_free(piece);
+	}
+	return 0;
+}
+
+static void writable(void *owner, unsigned revents)
+{
+	struct furca_stream *s = owner;
+	int r = flush(s);
+
+	if (r != -EAGAIN)
+		furca_loop_drop(s->loop, &s->write_op);
+	/* A peer that has gone is told by the reading side, after what it had still sent was read. */
+}
+
+int furca_stream_open(struct furca_stream *s, struct furca_loop *loop, struct furca_fd fd, size_t max_bytes,
+		      furca_stream_frame_fn *frame, furca_stream_end_fn *end_fn, void *owner)
+{
+	int r = furca_fd_nonblock(fd.n, 1);
+
+	memset(s, 0, sizeof(*s));
+	s->fd = fd;
+	s->max_bytes = max_bytes;
+	s->in.max = max_bytes + FURCA_FRAME_HEADER + 2 * (size_t)READ_SIZE;
+	s->last = &s->first;
+	s->frame = frame;
+	s->end = end_fn;
+	s->owner = owner;
+	if (r == 0)
+		r = furca_loop_poll(loop, fd.n, POLLIN | POLLRDHUP, readable, s, &s->read_op);
+	if (r < 0) {
+		furca_fd_done(&s->fd);
+		return r;
+	}
+	s->loop = loop;
+	return 0;
+}
+
+void furca_stream_done(struct furca_stream *s)
+{
+	if (!s->loop)
+		return;
+	if (s->open_mark)
+		*s->open_mark = 0;
+	furca_loop_drop(s->loop, &s->read_op);
+	furca_loop_drop(s->loop, &s->write_op);
+	while (s->first) {
+		struct furca_stream_piece *piece = s->first;
+
+		s->first = piece->next;
+		piece_free(piece);
+	}
+	furca_fds_done(s->fds, s->n_fds);
+	furca_buf_done(&s->in);
+	furca_fd_done(&s->fd);
+	s->loop = NULL;
+}
+
+int furca_stream_send(struct furca_stream *s, struct furca_buf *buf, struct furca_fd *fds, size_t n_fds)
+{
+	struct furca_stream_piece *piece = NULL;
+	int r = 0;
+
+	if (!furca_stream_is_open(s))
+		r = -EPIPE;
+	else if (buf->failed)
+		r = buf->failed;
+	else if (s->waiting + buf->len > 2 * s->max_bytes)
+		r = -ENOBUFS;
+	else if (!(piece = calloc(1, sizeof(*piece))))
+		r = -ENOMEM;
+	if (r < 0) {
+		furca_fds_done(fds, n_fds);
+		furca_buf_clear(buf);
+		return r;
+	}
+	piece->bytes = furca_buf_take(buf);
+	memcpy(piece->fds, fds, n_fds * sizeof(*fds));
+	for (size_t i = 0; i < n_fds; i++)
+		fds[i] = FURCA_FD_NONE;
+	piece->n_fds = n_fds;
+	s->waiting += piece->bytes.len;
+	*s->last = piece;
+	s->last = &piece->next;
+	if (s->write_op)
+		return 0; /* in its turn */
+	r = flush(s);
+	if (r == -EAGAIN)
+		return furca_loop_poll(s->loop, s->fd.n, POLLOUT, writable, s, &s->write_op);
+	return r == -ECONNRESET ? -EPIPE : r;
+}
+
+void furca_stream_read_now(struct furca_stream *s)
+{
+	if (furca_stream_is_open(s))
+		readable(s, 0);
+}
