@@ -238,39 +238,94 @@ def _stored(body):
     return names
 
 
+_lent = {}         # name -> [stored functions under way that bind it, what it was, what they bound]
+
+
+class _Stored:
+    """A stored function under way: its source runs in the session's namespace; what that bound goes again when the last one
+    that bound it has ended, since they nest, and coroutines overlap."""
+
+    def __init__(self, name, source):
+        self.name = name
+        filename = "<function %s>" % name
+        _remember(filename, source)
+        tree = _compile(source, filename, "exec", FLAGS | ast.PyCF_ONLY_AST)
+        self.code = _compile(tree, filename, "exec", FLAGS)
+        self.bound = _stored(tree.body)
+        for key in self.bound:
+            lent = _lent.setdefault(key, [0, main.__dict__.get(key, _call), []])
+            lent[0] += 1
+
+    def target(self):
+        """The function, once its source has run."""
+        names = main.__dict__
+        for key in self.bound:
+            if key in names:
+                _lent[key][2].append(names[key])
+        target = names.get(self.name)
+        if not callable(target):
+            raise NameError("the source of the stored function %r does not define %r" % (self.name, self.name))
+        return target
+
+    def restore(self):
+        names = main.__dict__
+        for key in self.bound:
+            lent = _lent[key]
+            lent[0] -= 1
+            if lent[0]:
+                continue
+            del _lent[key]
+            if any(names.get(key, _call) is value for value in lent[2]):
+                if lent[1] is _call:
+                    names.pop(key, None)
+                else:
+                    names[key] = lent[1]
+        self.bound = ()
+
+
 def _function_steps(function):
-    """A stored function: its source runs in the session's namespace, then it is called; what its source bound goes again."""
-    name = function["name"]
-    filename = "<function %s>" % name
-    source = function["source"]
+    """The steps of a RUN that has a function: its source, then its call."""
+    _lent.clear()
+    stored = _Stored(function["name"], function["source"])
     args = function.get("args") or []
     kwargs = function.get("kwargs") or {}
-    names = main.__dict__
-    _remember(filename, source)
-    tree = _compile(source, filename, "exec", FLAGS | ast.PyCF_ONLY_AST)
-    bound = _stored(tree.body)
-    old = {key: names[key] for key in bound if key in names}
-    code = _compile(tree, filename, "exec", FLAGS)
-    after = {}
-
-    def restore():
-        for key, value in after.items():
-            if names.get(key, _call) is value:
-                if key in old:
-                    names[key] = old[key]
-                else:
-                    names.pop(key, None)
 
     def invoke():
-        after.update((key, names[key]) for key in bound if key in names)
-        target = names.get(name)
-        if not callable(target):
-            raise NameError("the source of the stored function %r does not define %r" % (name, name))
-        value = target(*args, **kwargs)
+        value = stored.target()(*args, **kwargs)
         return drive(value) if _inspect.iscoroutine(value) else value
 
-    _call.restore = restore
-    return _in_loop([code]) + [invoke]
+    _call.restore = stored.restore
+    return _in_loop([stored.code]) + [invoke]
+
+
+def _run_here(name, source, args, kwargs):
+    """A stored function called from code of this session, whose namespace it is for. Other threads see its names meanwhile."""
+    _call.changed = True
+    stored = _Stored(name, source)
+    value = None
+    try:
+        pending = eval(stored.code, main.__dict__)
+        if _inspect.iscoroutine(pending):
+            drive(pending)
+        value = stored.target()(*args, **kwargs)
+        if not _inspect.iscoroutine(value):
+            return value
+        if asyncio._get_running_loop() is None:
+            return drive(value)
+    finally:
+        if not _inspect.iscoroutine(value) or asyncio._get_running_loop() is None:
+            stored.restore()
+    return _restored(value, stored)
+
+
+async def _restored(coroutine, stored):
+    try:
+        return await coroutine
+    finally:
+        stored.restore()
+
+
+capability.run_here = _run_here
 
 
 def begin(code, label, cwd, env, read_only, function):

@@ -251,8 +251,24 @@ def _running_loop():
 def _invoke(kind, name, args, kwargs, extra, frame):
     loop = _running_loop()
     if loop is not None and awaits.is_awaited(frame):
-        return Pending(_loop_lane(loop).start(kind, name, args, kwargs, extra))
-    return host.call(kind, name, args, kwargs, extra)
+        future = _loop_lane(loop).start(kind, name, args, kwargs, extra)
+        return Pending(loop.create_task(_follow(future, args, kwargs)) if kind == FUNCTION else future)
+    value = host.call(kind, name, args, kwargs, extra)
+    return run_here(value[0], value[1], args, kwargs) if type(value) is tuple else value
+
+
+def run_here(name, source, args, kwargs):
+    """A stored function whose place is this very process; calls.py puts its own in this place."""
+    raise NotImplementedError(name)
+
+
+async def _follow(future, args, kwargs):
+    value = await future
+    if type(value) is tuple:
+        value = run_here(value[0], value[1], args, kwargs)
+        if hasattr(value, "__await__"):
+            value = await value
+    return value
 
 
 _described = (None, None)
@@ -365,8 +381,22 @@ class Capabilities(Capability):
         return values
 
 
+def _coordinate(state_mode, session, session_id, session_name):
+    """Where a function is to run, as fields of its call. `session` is a number or a name."""
+    if session is not None:
+        if isinstance(session, bool) or not isinstance(session, (int, str)):
+            raise TypeError("session is a session's number or its name, not %s" % type(session).__name__)
+        if isinstance(session, int):
+            session_id = session
+        else:
+            session_name = session
+    where = {"state_mode": state_mode, "session_id": session_id, "session_name": session_name}
+    return {key: value for key, value in where.items() if value is not None}
+
+
 class Function:
-    """A stored function: runs where `on` says, by default as a stateless call."""
+    """A stored function. Called plainly, it runs in this namespace where it is for the own interpreter, else as a stateless call;
+    .stateful(...), .stateless(...) and .read_only(...) say so, with session= (a number or a name) where it is to run."""
 
     __slots__ = ("_name", "_where", "__weakref__")
 
@@ -374,13 +404,24 @@ class Function:
         self._name = name
         self._where = where
 
-    def on(self, state_mode=None, session_id=None, session_name=None):
-        """The same function at another coordinate."""
-        where = {"state_mode": state_mode, "session_id": session_id, "session_name": session_name}
-        return Function(self._name, {key: value for key, value in where.items() if value is not None})
+    def on(self, state_mode=None, session_id=None, session_name=None, session=None):
+        """The same function at another coordinate; its arguments may have any name then."""
+        return Function(self._name, _coordinate(state_mode, session, session_id, session_name))
 
     def __call__(self, *args, **kwargs):
         return _invoke(FUNCTION, self._name, args, kwargs, self._where, sys._getframe(1))
+
+    def stateful(self, *args, session=None, session_id=None, session_name=None, **kwargs):
+        """Runs it in a session, which keeps what it does. None named: in this namespace if it is for it, else in session 0 of its kind."""
+        return _invoke(FUNCTION, self._name, args, kwargs, _coordinate("stateful", session, session_id, session_name), sys._getframe(1))
+
+    def stateless(self, *args, **kwargs):
+        """Runs it in a fresh process."""
+        return _invoke(FUNCTION, self._name, args, kwargs, {"state_mode": "stateless"}, sys._getframe(1))
+
+    def read_only(self, *args, session=None, session_id=None, session_name=None, **kwargs):
+        """Runs it in a copy of a session, as it was committed last; of this one if none is named."""
+        return _invoke(FUNCTION, self._name, args, kwargs, _coordinate("read_only", session, session_id, session_name), sys._getframe(1))
 
     @property
     def __doc__(self):

@@ -157,12 +157,25 @@ static PyObject *frame_exception(const struct furca_frame_view *frame)
 	return error;
 }
 
+/* The answer to a function's call that belongs into this very process: (name, source). Values never are tuples. */
+static PyObject *frame_source(const struct furca_frame_view *frame)
+{
+	PyObject *name = text_or_none(frame->body, "name"), *source = text_or_none(frame->body, "source");
+	PyObject *pair = name && source ? PyTuple_Pack(2, name, source) : NULL;
+
+	Py_XDECREF(name);
+	Py_XDECREF(source);
+	return pair;
+}
+
 /* The value of an answer, or its exception object with *ret_ok 0. NULL with an exception where it cannot be told. */
 static PyObject *frame_value(const struct furca_frame_view *frame, int *ret_ok)
 {
 	struct furca_value value;
 
-	*ret_ok = frame->number == FURCA_LANE_VALUE;
+	*ret_ok = frame->number == FURCA_LANE_VALUE || frame->number == FURCA_LANE_INLINE;
+	if (frame->number == FURCA_LANE_INLINE)
+		return frame_source(frame);
 	if (!*ret_ok)
 		return frame_exception(frame);
 	if (!furca_map_get(frame->body, "value", &value))

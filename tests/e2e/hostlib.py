@@ -33,6 +33,13 @@ class Lost(Exception):
     """The host ended or closed its channel."""
 
 
+class Inline:
+    """What a capability gives for a stored function whose place is the caller's own process."""
+
+    def __init__(self, source):
+        self.source = source
+
+
 class Channel:
     """Frames on a stream socket."""
 
@@ -170,6 +177,7 @@ class Host:
         self.lanes = 0
         self.surface = None
         self.cell = None
+        self.asked = []  # bodies of the calls that came on lanes
         self.late = {}
         self.capabilities = {} if capabilities is None else capabilities
         self.thread = threading.Thread(target=self._lanes, daemon=True)
@@ -382,8 +390,12 @@ class Host:
                         value = {"capabilities": [{"name": n, "effect": "read"} for n in sorted(self.capabilities)], "functions": []}
                     else:
                         function = self.capabilities[("fn " if name == "FUNCTION" else "") + body["name"]]
+                        self.asked.append(body)
                         value = function(*body.get("args", []), **body.get("kwargs", {}))
-                    lane.send("VALUE", call, {"value": value})
+                    if isinstance(value, Inline):
+                        lane.send("INLINE", call, {"name": body["name"], "source": value.source})
+                    else:
+                        lane.send("VALUE", call, {"value": value})
                 except Exception as e:
                     lane.send("FAILED", call, {"type": type(e).__name__, "message": str(e)})
         except (Lost, OSError):
