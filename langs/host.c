@@ -418,8 +418,8 @@ static enum next handle(struct furca_host *host, const struct furca_frame_view *
 		handle_warm(frame);
 		return GO_ON;
 	case FURCA_HOST_CLOSE:
-		if (host->parked)
-			_exit(0); /* a snapshot is no session: its EXIT traps are the session's to run */
+		if (host->parked || host->role == FURCA_CLONE_COPY)
+			_exit(0); /* neither is the session: its EXIT traps are the session's to run */
 		if (host->lang->close)
 			host->lang->close(host->data);
 		return CLOSED;

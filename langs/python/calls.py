@@ -1,6 +1,7 @@
 """A call from its code to its end: what C asks for before, between and after the user's code (session.c)."""
 
 import __future__
+import _signal
 import ast
 import asyncio
 import faulthandler
@@ -30,6 +31,7 @@ main = sys.modules["__main__"]
 _given = {"capabilities": capability.capabilities, "functions": capability.functions, "display": display.display}
 _dunder = {}       # what a module's namespace must have
 _sources = {}      # file name -> linecache entry
+_sources_size = 0
 _origins = {}      # name -> (call that first bound it, call that last did)
 
 
@@ -45,6 +47,7 @@ class _Call:
 
 
 _call = _Call()
+_mask = (INTERRUPT,)
 _futures = 0       # from __future__ imports of earlier calls
 _loop = None
 
@@ -58,30 +61,54 @@ def hidden(name, value):
     return name.startswith("__") and name.endswith("__") or _given.get(name, _call) is value
 
 
-class _Builtins:
-    """The built-in names as they came, while our own code runs: what the user made of them is put back after."""
+class _Guard:
+    """While our own code runs: the built-in names as they came, no tracing, room on the stack. The user's are put back after."""
 
     def __init__(self):
         import builtins
         self.names = builtins.__dict__
-        self.pristine = {name: value for name, value in self.names.items() if name != "_"}
+        self.keys = [name for name in self.names if name != "_"]
+        self.values = [self.names[name] for name in self.keys]
+        self.users = {}
 
     def __enter__(self):
-        names, self.users = self.names, {}
-        for name, value in self.pristine.items():
-            if names.get(name, self) is not value:
-                self.users[name] = names.get(name, self)
-                names[name] = value
+        try:
+            intact = list(map(self.names.get, self.keys)) == self.values
+        except Exception:
+            intact = False
+        if not intact:
+            for name, value in zip(self.keys, self.values):
+                if self.names.get(name, self) is not value:
+                    self.users[name] = self.names.get(name, self)
+                    self.names[name] = value
+        self.limit = sys.getrecursionlimit()
+        if self.limit < 1000:
+            sys.setrecursionlimit(1000)
+        self.trace = sys.gettrace()
+        if self.trace is not None:
+            sys.settrace(None)
+        self.profile = sys.getprofile()
+        if self.profile is not None:
+            sys.setprofile(None)
 
     def __exit__(self, *error):
-        for name, value in self.users.items():
+        if self.limit < 1000:
+            sys.setrecursionlimit(self.limit)
+        if self.profile is not None:
+            sys.setprofile(self.profile)
+        if self.trace is not None:
+            sys.settrace(self.trace)
+        if not self.users:
+            return
+        users, self.users = self.users, {}
+        for name, value in users.items():
             if value is self:
                 self.names.pop(name, None)
             else:
                 self.names[name] = value
 
 
-_builtins = _Builtins()
+_guard = _Guard()
 
 
 def _on_interrupt(number, frame):
@@ -97,9 +124,9 @@ def _on_interrupt(number, frame):
 
 def _prepare_interrupts():
     try:
-        if signal.getsignal(INTERRUPT) is not _on_interrupt:
-            signal.signal(INTERRUPT, _on_interrupt)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [INTERRUPT])
+        if _signal.getsignal(INTERRUPT) is not _on_interrupt:
+            _signal.signal(INTERRUPT, _on_interrupt)
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _mask)
     except (ValueError, OSError):
         pass
 
@@ -157,10 +184,12 @@ display_begin = display.begin
 
 def _remember(filename, source):
     entry = (len(source), None, source.splitlines(True), filename)
+    global _sources_size
+    _sources_size += entry[0] - _sources.get(filename, (0,))[0]
     linecache.cache[filename] = _sources[filename] = entry
-    while len(_sources) > 1 and sum(e[0] for e in _sources.values()) > MAX_SOURCES:
+    while len(_sources) > 1 and _sources_size > MAX_SOURCES:
         gone = next(iter(_sources))
-        del _sources[gone]
+        _sources_size -= _sources.pop(gone)[0]
         linecache.cache.pop(gone, None)
 
 
@@ -330,7 +359,7 @@ capability.run_here = _run_here
 
 def begin(code, label, cwd, env, read_only, function):
     """Everything before the user's code. The steps to evaluate; raises what the call is to report."""
-    with _builtins:
+    with _guard:
         return _begin(code, label, cwd, env, function)
 
 
@@ -428,36 +457,34 @@ def _ended(error):
 def _changes():
     """Names that the call added, rebound and deleted; each name remembers which call did."""
     names = main.__dict__
-    before = _call.before
+    before, stored = _call.before, _call.stored
     added, rebound = [], []
     for name, value in list(names.items()):
-        if not isinstance(name, str) or hidden(name, value):
+        was = before.get(name)
+        if was == id(value) and name not in stored or not isinstance(name, str) or hidden(name, value):
             continue
-        if name not in before:
+        if was is None:
             added.append(name)
             _origins[name] = (_call.label, _call.label)
-        elif before[name] != id(value) or name in _call.stored:
+        else:
             rebound.append(name)
             _origins[name] = (_origins.get(name, (None,))[0], _call.label)
-    deleted = [name for name in before if isinstance(name, str) and name not in names and
+    deleted = [name for name in before if name not in names and isinstance(name, str) and
                not (name.startswith("__") and name.endswith("__")) and name not in _given]
     for name in deleted:
         _origins.pop(name, None)
     count = len(added) + len(rebound) + len(deleted)
 
-    def bounded(group):
-        return [_safe(name) for name in group[:MAX_NAMES]]
-
-    return {"added": bounded(added), "rebound": bounded(rebound), "deleted": bounded(deleted), "count": count}
+    return {"added": _safe(added), "rebound": _safe(rebound), "deleted": _safe(deleted), "count": count}
 
 
-def _safe(name):
-    return name.encode("utf-8", "backslashreplace").decode()
+def _safe(group):
+    return [name if name.isascii() else name.encode("utf-8", "backslashreplace").decode() for name in group[:MAX_NAMES]]
 
 
 def finish(error, shown):
     """The call's end as a tuple for C."""
-    with _builtins:
+    with _guard:
         return _finish(error, shown)
 
 
@@ -466,12 +493,12 @@ def _finish(error, shown):
         _call.restore()
     how, status, said = _ended(error)
     if error is not None:
-        errors.remove_frames(error)
         try:
             display.figures()
         except BaseException:
             pass
     streams.flush_all()
+    capability.give_back()
     changes = _changes()
     displayed = display.end()
     data, left = shown or (None, 0)

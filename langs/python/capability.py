@@ -97,12 +97,22 @@ class Handle:
 Handle.__module__ = "capabilities"
 
 
+_unused = []  # handles to be given back; a finalizer may run in the midst of a call, so it does not call itself
+
+
 def _release(token, image):
-    if image == host.image():
-        try:
-            host.call(RELEASE, None, None, None, {"handle": token})
-        except Exception:
-            pass
+    _unused.append((token, image))
+
+
+def give_back():
+    """Gives unused handles back; before calls that leave the session, and at a call's end."""
+    while _unused:
+        token, image = _unused.pop()
+        if image == host.image():
+            try:
+                host.call(RELEASE, None, None, None, {"handle": token})
+            except Exception:
+                pass
 
 
 def pack_hook(value):
@@ -249,6 +259,8 @@ def _running_loop():
 
 
 def _invoke(kind, name, args, kwargs, extra, frame):
+    if _unused:
+        give_back()
     loop = _running_loop()
     if loop is not None and awaits.is_awaited(frame):
         future = _loop_lane(loop).start(kind, name, args, kwargs, extra)

@@ -15,6 +15,7 @@ METHODS = (
     ("application/json", "_repr_json_"),
     ("application/pdf", "_repr_pdf_"),
 )
+PLAIN = frozenset((int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, type(None)))
 
 _shown = []
 _size = 0
@@ -66,6 +67,8 @@ def _method(value, name):
 def bundle(value):
     """The rich forms of a value, {} if there are none. A form that cannot be made is left out."""
     forms = {}
+    if type(value) in PLAIN:
+        return forms
     method = _method(value, "_repr_mimebundle_")
     if method:
         try:

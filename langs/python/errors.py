@@ -78,16 +78,3 @@ def text(error):
         except BaseException:
             whole = "an exception whose text cannot be made"
     return cut(whole.rstrip("\n"), MAX_TEXT)[0]
-
-
-def remove_frames(error):
-    """Drops the frames an exception holds, so that it keeps no object of the user's alive."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        following = error.__context__
-        try:
-            error.__traceback__ = None
-        except Exception:
-            pass
-        error = following

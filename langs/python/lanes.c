@@ -23,6 +23,8 @@ struct lane {
 	unsigned generation;
 	pid_t pid;
 	uint64_t last_call;
+	bool busy;	/* a call is under way: one that a signal handler makes meanwhile gets a lane for itself */
+	bool temporary; /* not the thread's */
 	struct furca_buf in;
 };
 
@@ -61,28 +63,54 @@ static PyObject *raise_err(const struct furca_err *err)
 	return NULL;
 }
 
-/* This thread's lane, opened if it has none or only that of another process image. NULL with an exception. */
-static struct lane *lane_get(void)
+static struct lane *lane_new(void)
 {
-	struct lane *lane = pthread_getspecific(lanes.key);
+	struct lane *lane = calloc(1, sizeof(*lane));
 	struct furca_err err = FURCA_ERR_INIT;
 
-	if (lane && lane->fd.n >= 0 && lane->generation == lanes.host->generation && lane->pid == getpid())
-		return lane;
-	lane_free(lane);
-	lane = calloc(1, sizeof(*lane));
-	(void)pthread_setspecific(lanes.key, lane);
 	if (!lane) {
 		(void)PyErr_NoMemory();
 		return NULL;
 	}
 	*lane = (struct lane){.fd = FURCA_FD_NONE, .generation = lanes.host->generation, .pid = getpid(),
 			      .in = {.max = FURCA_MAX_CAPABILITY * 2UL}};
-	if (furca_host_open_lane(lanes.host, &lane->fd, &err) < 0) {
-		(void)raise_err(&err);
-		return NULL;
+	if (furca_host_open_lane(lanes.host, &lane->fd, &err) == 0)
+		return lane;
+	(void)raise_err(&err);
+	lane_free(lane);
+	return NULL;
+}
+
+/*
+ * This thread's lane, opened if it has none or only that of another process image; marked busy until lane_put. NULL with an
+ * exception.
+ */
+static struct lane *lane_get(void)
+{
+	struct lane *lane = pthread_getspecific(lanes.key);
+	bool ours = lane && lane->generation == lanes.host->generation && lane->pid == getpid();
+
+	if (ours && lane->busy) {
+		lane = lane_new();
+		if (lane)
+			lane->temporary = true;
+		return lane;
 	}
+	if (!ours || lane->fd.n < 0) {
+		lane_free(lane);
+		lane = lane_new();
+		(void)pthread_setspecific(lanes.key, lane);
+	}
+	if (lane)
+		lane->busy = true;
 	return lane;
+}
+
+static void lane_put(struct lane *lane)
+{
+	lane->busy = false;
+	if (lane->temporary)
+		lane_free(lane);
 }
 
 /* A lane with a call that nobody waits for is closed: the engine drops the call. */
@@ -303,15 +331,18 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "iOOOO", &number, &name, &call_args, &kwargs, &extra))
 		return NULL;
 	lane = lane_get();
-	if (!lane || frame_append(&out, number, ++lane->last_call, name, call_args == Py_None ? NULL : call_args, kwargs,
-				  extra == Py_None ? NULL : extra) < 0)
+	if (!lane)
 		return NULL;
-	values = PyList_New(1);
-	if (!values)
-		return NULL;
-	struct exchange x = {.lane = lane, .data = out.data, .n = out.len};
+	values = NULL;
+	if (frame_append(&out, number, ++lane->last_call, name, call_args == Py_None ? NULL : call_args, kwargs,
+			 extra == Py_None ? NULL : extra) == 0)
+		values = PyList_New(1);
+	if (values) {
+		struct exchange x = {.lane = lane, .data = out.data, .n = out.len};
 
-	values = collect(&x, lane->last_call, 1, values);
+		values = collect(&x, lane->last_call, 1, values);
+	}
+	lane_put(lane);
 	if (values) {
 		value = PyList_GetItem(values, 0);
 		Py_XINCREF(value);
@@ -323,7 +354,7 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 {
 	FURCA_AUTO_BUF struct furca_buf out = {.max = FURCA_MAX_CAPABILITY * 2UL};
-	PyObject *name, *calls, *values;
+	PyObject *name, *calls, *values = NULL;
 	struct lane *lane;
 	Py_ssize_t n;
 	uint64_t first;
@@ -341,14 +372,17 @@ PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 
 		if (!PyArg_ParseTuple(PyList_GetItem(calls, i), "OO", &call_args, &kwargs) ||
 		    frame_append(&out, number, ++lane->last_call, name, call_args, kwargs, NULL) < 0)
-			return NULL;
+			goto put;
 	}
 	values = PyList_New(n);
-	if (!values)
-		return NULL;
-	struct exchange x = {.lane = lane, .data = out.data, .n = out.len};
+	if (values) {
+		struct exchange x = {.lane = lane, .data = out.data, .n = out.len};
 
-	return collect(&x, first, n, values);
+		values = collect(&x, first, n, values);
+	}
+put:
+	lane_put(lane);
+	return values;
 }
 
 PyObject *furca_lanes_encode(PyObject *self, PyObject *args)

@@ -1,6 +1,10 @@
 /*
- * Python's threads in a copy: they stay parked, so that a look at a session is not disturbed by what the session does in the
- * background; they run after all where the look waits for one of them.
+ * Python's threads in a copy. Those that sleep or wait for something outside the process when the copy is made stay parked, so that
+ * what the session does in the background by the clock does not disturb a look. Those that wait for work inside the process, or
+ * compute, live on: the look may need them. Parked ones run after all where the main thread makes no progress.
+ *
+ * A thread that waits for the GIL is never parked on purpose: who gives the GIL up must be able to wake it. One that came there between
+ * note and freeze is freed by the watcher.
  */
 #pragma once
 
@@ -8,14 +12,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Notes which threads are Python's, before a clone. GIL held. */
+/* Notes which threads are Python's and sleep, before a clone. GIL held. */
 void furca_parked_note(void);
 
-/* Whether that thread was noted and is not the one that noted. Async-signal-safe; a furca_park_fn. */
+/* Whether that thread was noted. Async-signal-safe; a furca_park_fn. */
 bool furca_parked_is(void *data, pid_t tid, uint64_t pthread);
 
-/* In a copy with parked threads, GIL held: settles what a parked thread may have asked of the GIL. */
-void furca_parked_settle(void);
-
-/* Code begins to run: where threads are parked, a watcher lets them run when the main thread waits. */
+/* In a copy with parked threads: code begins to run; a watcher lets them run when the main thread makes no progress. */
 void furca_parked_watch(void);

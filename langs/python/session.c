@@ -1,6 +1,7 @@
 #include "langs/python/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ static struct {
 	PyObject *calls;	 /* the module of calls.py: what a call needs before, between and after the user's code */
 	PyObject *flush;	 /* streams.flush */
 	PyThreadState *idle;	 /* saved while waiting */
+	unsigned parked;	 /* threads parked in this copy, and not yet watched */
 	bool armed;		 /* the user's code runs: an interrupt is for it */
 } session;
 
@@ -182,7 +184,9 @@ static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_valu
 	(void)PyErr_CheckSignals(); /* interrupts of the last call, if any came late, find nobody armed */
 	PyErr_Clear();
 	steps = begin(run);
-	furca_parked_watch();
+	if (session.parked)
+		furca_parked_watch();
+	session.parked = 0;
 	session.armed = true;
 	if (steps)
 		value = evaluate(steps);
@@ -202,10 +206,27 @@ static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_valu
 	return error;
 }
 
+/* Descriptor 0 is never left free for the next file that is opened. */
+static void keep_stdin(void)
+{
+	int fd;
+
+	if (fcntl(STDIN_FILENO, F_GETFD) >= 0)
+		return;
+	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (fd > STDIN_FILENO) {
+		(void)dup3(fd, STDIN_FILENO, 0);
+		(void)close(fd);
+	} else if (fd == STDIN_FILENO) {
+		(void)furca_fd_cloexec(fd, 0);
+	}
+}
+
 static void session_run(void *data, const struct furca_host_run *run, struct furca_host_done *ret)
 {
 	PyObject *value = NULL, *shown = NULL, *error, *outcome;
 
+	keep_stdin();
 	error = run_armed(run, &value, &shown);
 	if (!furca_host_is_self(&session.host)) {
 		end_child(error, ret);
@@ -242,14 +263,17 @@ static void session_inspect(void *data, struct furca_view detail, struct furca_v
 	Py_XDECREF(name_text);
 }
 
+/* A copy that was made ahead stays as the session was: its other threads get no turn before the look begins. */
 static void session_idle_begin(void *data)
 {
-	session.idle = PyEval_SaveThread();
+	if (session.host.role != FURCA_CLONE_COPY)
+		session.idle = PyEval_SaveThread();
 }
 
 static void session_idle_end(void *data)
 {
-	PyEval_RestoreThread(session.idle);
+	if (session.idle)
+		PyEval_RestoreThread(session.idle);
 	session.idle = NULL;
 }
 
@@ -290,8 +314,7 @@ static void session_cloned(void *data, enum furca_clone_role role, const struct 
 		told("furca: after a clone");
 	Py_XDECREF(result);
 	Py_XDECREF(state);
-	if (report->parked)
-		furca_parked_settle();
+	session.parked = report->parked;
 }
 
 static const struct furca_host_lang session_lang = {

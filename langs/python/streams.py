@@ -5,7 +5,6 @@ lost with the process; the rest is flushed before a fork and at the end of a cal
 """
 
 import io
-import os
 import sys
 
 
@@ -47,26 +46,21 @@ def _closed(stream):
         return False
 
 
+def _usable(stream):
+    return stream is not None and not _closed(stream)
+
+
 def prepare():
     """Makes sure that there are streams: a call that closed one or set it to None is not the last to print."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            if fd == 0:
-                new = os.open(os.devnull, os.O_RDONLY)
-                if new:
-                    os.dup2(new, 0)
-                    os.close(new)
     for name in ("stdin", "stdout", "stderr"):
         own = _own.get(name)
-        if own is None or _closed(own):
+        if getattr(sys, name, None) is own and _usable(own):
+            continue
+        if not _usable(own):
             own = _own[name] = _reader() if name == "stdin" else _writer(1 if name == "stdout" else 2, "<%s>" % name)
-        dunder = "__%s__" % name
-        if getattr(sys, dunder, None) is None or _closed(getattr(sys, dunder)):
-            setattr(sys, dunder, own)
-        if getattr(sys, name, None) is None or _closed(getattr(sys, name)):
-            setattr(sys, name, own)
+        for place in (name, "__%s__" % name):
+            if not _usable(getattr(sys, place, None)):
+                setattr(sys, place, own)
 
 
 def install():

@@ -463,15 +463,41 @@ def test_snapshot_is_promoted(session):
     snapshot.kill()
 
 
-def test_python_threads_park_in_a_copy(session):
-    ran(session, "import threading, time\nn = 0\ndef count():\n    global n\n    while True: n += 1\n"
-                 "for _ in range(3): threading.Thread(target=count, daemon=True).start()")
+def test_sleeping_threads_park_in_a_copy(session):
+    ran(session, "import threading, time\nn = 0\ndef tick():\n    global n\n    while True:\n        n += 1; time.sleep(0.03)\n"
+                 "for _ in range(3): threading.Thread(target=tick, daemon=True).start()\ntime.sleep(0.05)")
+    still = 0
     for _ in range(5):
         copy = session.clone(COPY)
-        assert copy.cloned["parked"] == 3
-        assert value(copy, "a = n\nt = time.monotonic()\nwhile time.monotonic() < t + 0.05: pass\n[n - a, threading.active_count()]") == [0, 4]
+        assert copy.cloned["threads"] == 4
+        moved, threads = value(copy, "a = n\nt = time.monotonic()\nwhile time.monotonic() < t + 0.1: print(end='.')\n[n - a, threading.active_count()]")
+        assert threads == 4
+        still += moved == 0
+        copy.kill()
+    assert still >= 2, "a thread that was awake when the copy was made runs on; most were asleep"
+    assert value(session, "a = n\ntime.sleep(0.1)\nn > a") is True
+
+
+def test_computing_threads_do_not_stall_a_copy(session):
+    ran(session, "import threading, time\nn = 0\ndef count():\n    global n\n    while True: n += 1\n"
+                 "for _ in range(3): threading.Thread(target=count, daemon=True).start()")
+    for _ in range(10):
+        copy = session.clone(COPY)
+        time.sleep(0.02)
+        begin = time.monotonic()
+        assert value(copy, "for i in range(20): print(i)\n5") == 5
+        assert time.monotonic() - begin < 2
         copy.kill()
     assert value(session, "a = n\ntime.sleep(0.1)\nn > a") is True
+
+
+def test_workers_serve_a_look(session):
+    ran(session, "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\npool.submit(abs, -1).result()")
+    copy = session.clone(COPY)
+    begin = time.monotonic()
+    assert value(copy, "pool.submit(abs, -2).result()") == 2
+    assert time.monotonic() - begin < 1
+    copy.kill()
 
 
 def test_parked_threads_run_where_the_look_waits_for_them(session):
