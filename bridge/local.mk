@@ -80,3 +80,8 @@ furca_LDADD = libfurca-cli.la libfurca-bridge.la libfurca-client.la libfurca-eng
 	libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(URING_LIBS) $(MSGPACK_LIBS) $(JANSSON_LIBS) $(SQLITE_LIBS) \
 	$(CAP_LIBS) $(SECCOMP_LIBS)
 furca_LDFLAGS = $(AM_LDFLAGS) -pthread
+
+dist_man_MANS += man/furca.1
+# bash-completion finds NAME.bash as well as NAME.
+bashcompletiondir = $(datadir)/bash-completion/completions
+dist_bashcompletion_DATA = completion/furca.bash

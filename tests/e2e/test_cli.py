@@ -1,0 +1,159 @@
+"""The command line, as a person and as a script meet it."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from furcalib import eventually, furca_program
+
+
+@pytest.fixture
+def run(engine):
+    def run(*args, **options):
+        env = dict(os.environ, FURCA_SOCKET=engine.socket)
+        return subprocess.run([furca_program(), *args], capture_output=True, text=True, timeout=60, env=env, **options)
+
+    return run
+
+
+def test_exec_shows_output_and_value(run):
+    p = run("exec", "-s", "cli", "-e", "print('hello'); 41 + 1")
+    assert (p.returncode, p.stdout, p.stderr) == (0, "hello\n42\n", "")
+
+
+def test_exec_keeps_sessions_between_commands(run):
+    assert run("exec", "-s", "keep", "-e", "x = 7").returncode == 0
+    assert run("exec", "-s", "keep", "-m", "read_only", "-e", "x + 1").stdout == "8\n"
+
+
+@pytest.mark.parametrize("language, code, status", [
+    ("bash", "exit 6", 6), ("bash", "false", 1), ("bash", "true", 0), ("python", "import sys; sys.exit(5)", 5), ("python", "1/0", 1),
+])
+def test_exec_has_the_status_of_the_code(run, language, code, status):
+    assert run("exec", "-l", language, "-m", "stateless", "-e", code).returncode == status
+
+
+def test_exec_reads_files_and_standard_input(run, tmp_path):
+    script = tmp_path / "a.sh"
+    script.write_text("echo from bash $((1+1))\n")
+    assert run("exec", str(script)).stdout == "from bash 2\n"
+    assert run("exec", "-m", "stateless", "-", input="print('in')").stdout == "in\n"
+
+
+def test_exec_says_what_is_wrong(run):
+    p = run("exec", "-m", "read_only", "-e", "1")
+    assert p.returncode == 2 and "without specifying a session" in p.stderr and "session_name" in p.stderr
+    p = run("exec", "--no-such-option")
+    assert p.returncode == 2 and "--help" in p.stderr
+    p = run("exec", "-m", "stateless", "-e", "1/0")
+    assert "ZeroDivisionError" in p.stderr and p.stdout == ""
+
+
+def test_exec_json_is_one_line(run):
+    p = run("exec", "--json", "-m", "stateless", "-e", "2**70")
+    assert p.stdout.count("\n") == 1
+    answer = json.loads(p.stdout)
+    assert answer["ok"] and answer["result_text"] == str(2**70)
+
+
+def test_exec_is_interrupted_by_ctrl_c(engine):
+    p = subprocess.Popen([furca_program(), "exec", "--socket", engine.socket, "-s", "long", "-e", "print('on', flush=True)\nimport time; time.sleep(60)"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stdout.readline() == b"on\n"  # it streams
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=20)
+    assert p.returncode == 130 and b"KeyboardInterrupt" in err
+
+
+def test_sessions_inspect_close(run):
+    run("exec", "-s", "shown", "-e", "ledger = [1, 2, 3]\ndef total(): return sum(ledger)")
+    assert "shown" in run("sessions").stdout
+    assert any(s["session_name"] == "shown" for s in json.loads(run("sessions", "--json").stdout)["sessions"])
+    p = run("inspect", "shown")
+    assert p.returncode == 0 and "ledger" in p.stdout and "total" in p.stdout and "function" in p.stdout
+    run("exec", "-l", "bash", "-s", "shell", "-e", "greeting=hi; cd /")
+    p = run("inspect", "shell")
+    assert p.returncode == 0 and "cwd /" in p.stdout and "greeting" in p.stdout
+    assert run("close", "shown").returncode == 0
+    assert run("close", "shown").returncode == 1
+    assert run("close", "--all").returncode == 0
+    assert "no sessions" in run("sessions").stdout
+
+
+def test_undo_and_branch(run):
+    run("exec", "-s", "back", "-e", "x = 1")
+    run("exec", "-s", "back", "-e", "x = 2")
+    assert run("branch", "back", "aside").returncode == 0
+    assert run("undo", "back").returncode == 0
+    assert run("exec", "-s", "back", "-e", "x").stdout == "1\n"
+    assert run("exec", "-s", "aside", "-e", "x").stdout == "2\n"
+
+
+def test_functions(run):
+    assert run("functions", "add", "double", "-", input="def double(x):\n    return 2 * x\n").returncode == 0
+    assert "double" in run("functions").stdout
+    assert run("functions", "call", "double", "21").stdout == "42\n"
+    assert run("functions", "remove", "double").returncode == 0
+
+
+def test_every_command_has_help():
+    names = [line.split()[0] for line in subprocess.run([furca_program(), "help"], capture_output=True, text=True).stdout.splitlines()
+             if line.startswith("  ")]
+    assert len(names) > 10
+    for name in names:
+        if name == "help":
+            continue
+        p = subprocess.run([furca_program(), name, "--help"], capture_output=True, text=True, timeout=20)
+        assert p.returncode == 0 and p.stdout.startswith("usage: furca " + name), name
+        assert subprocess.run([furca_program(), name, "--nonsense"], capture_output=True, timeout=20).returncode == 2, name
+
+
+def test_a_mistyped_command_names_the_nearest():
+    p = subprocess.run([furca_program(), "sesions"], capture_output=True, text=True)
+    assert p.returncode == 2 and "'sessions'" in p.stderr
+
+
+def test_exec_starts_an_engine_that_lives_on_until_it_is_stopped(tmp_path):
+    env = dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), XDG_STATE_HOME=str(tmp_path / "state"))
+    env.pop("FURCA_SOCKET", None)
+
+    def furca(*args):
+        return subprocess.run([furca_program(), *args], capture_output=True, text=True, timeout=60, env=env)
+
+    try:
+        p = furca("exec", "-e", "x = 3")
+        assert p.returncode == 0, p.stderr
+        assert furca("exec", "-e", "x").stdout == "3\n"
+    finally:
+        p = furca("stop")
+    assert p.returncode == 0, p.stderr
+    assert furca("sessions").returncode == 1
+    assert not os.path.exists(tmp_path / "furca.sock")
+
+
+def test_a_private_engine_ends_with_the_command(tmp_path):
+    env = dict(os.environ, XDG_STATE_HOME=str(tmp_path))
+    p = subprocess.run([furca_program(), "exec", "--private", "-e", "import os; os.getppid()"], capture_output=True, text=True, timeout=60, env=env)
+    assert p.returncode == 0, p.stderr
+    pid = int(p.stdout)
+    assert eventually(lambda: not os.path.exists("/proc/%d" % pid), 5)
+
+
+def test_schema_and_doctor():
+    for form, key in (("mcp", "inputSchema"), ("anthropic", "input_schema"), ("openai", "function")):
+        p = subprocess.run([furca_program(), "schema", "--format", form], capture_output=True, text=True, timeout=60)
+        assert p.returncode == 0 and key in json.loads(p.stdout)
+    p = subprocess.run([furca_program(), "doctor", "--json"], capture_output=True, text=True, timeout=60)
+    report = json.loads(p.stdout)
+    assert p.returncode == (0 if report["ok"] else 1) and report["guarantees"]["memory"]["required"]
+
+
+def test_the_library_runs_the_examples():
+    driver = os.path.join(os.path.dirname(furca_program()), "tests", "driver")
+    if not os.path.exists(driver):
+        pytest.skip("tests/driver is not built (make check builds it)")
+    p = subprocess.run([driver], capture_output=True, text=True, timeout=120, env=dict(os.environ, FURCA=furca_program()))
+    assert p.returncode == 0, p.stdout + p.stderr
