@@ -62,6 +62,7 @@ static void bash_run(void *data, const struct furca_host_run *run, struct furca_
 	enum furca_clone_role role = furca_bash.host.role;
 	FURCA_AUTO_FREE char *code = prepare(run, &err);
 	const char *text;
+	uint8_t result[2] = {0xcc, 0}; /* an 8-bit integer of msgpack */
 
 	if (!code) {
 		tell_error(ret, &err);
@@ -72,6 +73,8 @@ static void bash_run(void *data, const struct furca_host_run *run, struct furca_
 		furca_bash_run_exit_trap(&end);
 	ret->how = furca_bash_how_word(end.how);
 	ret->exit_code = end.status;
+	result[1] = (uint8_t)end.status; /* a block of bash has no other value */
+	(void)furca_buf_append(&ret->result, result, sizeof(result));
 	text = furca_bash_how_text(&end);
 	if (text)
 		(void)furca_buf_append_text(&ret->error, text);
