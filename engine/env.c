@@ -267,7 +267,7 @@ uint64_t furca_env_want(struct furca_envs *envs, uint64_t venv_id, furca_client_
 	else if (!(env->state == FURCA_ENV_READY && !env->tool && furca_env_whole(env) && env->proven) &&
 		 !(waiter = furca_env_wait(env, client, 0, ready, user)))
 		(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory to wait for the environment");
-	if (err.code) {
+	if (!env || err.code) {
 		ready(user, NULL, &err, NULL);
 		return 0;
 	}
