@@ -293,7 +293,11 @@ def with_package(engine, *requirements, code):
             pytest.skip("pip cannot install %s: %s" % (" ".join(requirements), pip.stdout.strip().splitlines()[-1:]))
         open(marker, "w").close()
     program = "path = %r\nimport furca\n%s" % (engine.socket, textwrap.dedent(code))
-    done = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, PYTHONPATH=PACKAGE + os.pathsep + CACHE),
+    # A file, because smolagents reads the source of its tools.
+    script = os.path.join(os.path.dirname(engine.socket), "script.py")
+    with open(script, "w") as f:
+        f.write(program)
+    done = subprocess.run([sys.executable, script], env=dict(os.environ, PYTHONPATH=PACKAGE + os.pathsep + CACHE),
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
 
