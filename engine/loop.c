@@ -83,6 +83,13 @@ int furca_loop_new(struct furca_loop **ret, struct furca_err *err)
 					  "io_uring must be allowed: see kernel.io_uring_disabled and the container's system call filter.",
 					  "cannot make an io_uring");
 	}
+	/* A child that only forks (the init) must not hold the ring by its mappings: it would outlive us, and what it waits on too. */
+	r = io_uring_ring_dontfork(&loop->ring);
+	if (r < 0) {
+		io_uring_queue_exit(&loop->ring);
+		furca_ops_free(loop->ops);
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot keep the io_uring out of children");
+	}
 	loop->provided = buffers_setup(loop) == 0;
 	loop->multi_accept = loop->multi_poll = true;
 	loop->scratch = malloc(BUFFER_SIZE);
