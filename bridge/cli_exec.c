@@ -170,6 +170,9 @@ static int parse(struct exec *x, int argc, char **argv)
 	}
 	if (!x->args.language)
 		x->args.language = language_of(x->file);
+	/* Whoever names a session means it, in bash too, where the protocol's default is stateless. */
+	if (!x->args.state_mode && (x->args.session_name || x->args.session_id != FURCA_NONE))
+		x->args.state_mode = "stateful";
 	x->args.code = x->code;
 	return -1;
 }

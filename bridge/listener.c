@@ -1,6 +1,7 @@
 /* The listening socket's place in the file system: whose it is, and what a crashed engine left there. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,9 @@
 #include "bridge/server.h"
 
 #include "base/banned.h"
+
+#define GONE_TRIES 50
+#define GONE_MS 20
 
 static int address(const char *path, struct sockaddr_un *ret, struct furca_err *err)
 {
@@ -51,6 +55,24 @@ static int take_lock(const char *path, struct furca_fd *ret, struct furca_err *e
 	return 0;
 }
 
+/*
+ * Whether somebody accepts there. A killed engine's ring is taken down by the kernel a little after the engine, and listens until then:
+ * since we hold the lock, whoever still answers gets some time to go.
+ */
+static int is_served(const struct sockaddr_un *to)
+{
+	for (int i = 0; i < GONE_TRIES; i++) {
+		FURCA_AUTO_FD struct furca_fd probe = furca_fd_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+
+		if (probe.n < 0)
+			return -errno;
+		if (connect(probe.n, (const struct sockaddr *)to, sizeof(*to)) < 0 && errno == ECONNREFUSED)
+			return 0;
+		(void)poll(NULL, 0, GONE_MS);
+	}
+	return 1;
+}
+
 /* Removes a socket that nobody serves. 0 where the path is free then. */
 static int clear_stale(const struct sockaddr_un *to, struct furca_err *err)
 {
@@ -61,10 +83,10 @@ static int clear_stale(const struct sockaddr_un *to, struct furca_err *err)
 	if (!S_ISSOCK(st.st_mode))
 		return furca_fail_suggest(err, FURCA_E_VALIDATION, EEXIST, "Remove it, or give another --socket.", "'%s' is no socket",
 					  to->sun_path);
-	FURCA_AUTO_FD struct furca_fd probe = furca_fd_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	if (probe.n < 0)
-		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot make a socket");
-	if (connect(probe.n, (const struct sockaddr *)to, sizeof(*to)) == 0 || errno != ECONNREFUSED)
+	int r = is_served(to);
+	if (r < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot make a socket");
+	if (r > 0)
 		return furca_fail_suggest(err, FURCA_E_BUSY, EADDRINUSE, "Use that server, or give another --socket.",
 					  "somebody serves '%s' already", to->sun_path);
 	if (unlink(to->sun_path) < 0 && errno != ENOENT)
@@ -106,7 +128,7 @@ int furca_listener_open(const char *path, struct furca_listener *ret, struct fur
 	if (bind(l.socket.n, (const struct sockaddr *)&to, sizeof(to)) < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot bind '%s'", path);
 	l.path = strdup(path);
-	if (!l.path || chmod(path, 0600) < 0 || listen(l.socket.n, 128) < 0)
+	if (!l.path || chmod(path, 0600) < 0 || listen(l.socket.n, SOMAXCONN) < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot listen on '%s'", path);
 	*ret = l;
 	l = (struct furca_listener){FURCA_FD_NONE, FURCA_FD_NONE, NULL};

@@ -236,10 +236,9 @@ def test_clients_are_bounded(engine, client):
     try:
         for _ in range(300):
             s = socket.socket(socket.AF_UNIX)
-            s.settimeout(5)
             s.connect(engine.socket)
             crowd.append(s)
-        time.sleep(0.5)
+        time.sleep(1)
         refused = 0
         for s in crowd:
             s.setblocking(False)
