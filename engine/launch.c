@@ -11,6 +11,7 @@
 #include "base/banned.h"
 
 #define START_US 60000000 /* a zygote that is not ready by then is stuck */
+#define IDLE_US 2000000	  /* an environment's zygote that nothing holds ends after that; the own interpreter's stay */
 
 struct furca_launch {
 	struct furca_engine *engine;
@@ -19,7 +20,7 @@ struct furca_launch {
 	uint64_t venv, ticket;
 	furca_client_id client;
 	furca_op_id begin_op;
-	bool held;
+	bool held, holds; /* the environment; its zygote */
 	unsigned *called;
 	struct furca_zygote *zygote; /* that it waits for */
 	char *lines;
@@ -34,12 +35,20 @@ struct furca_zygote {
 	uint64_t venv;
 	struct furca_host *host;
 	bool ready;
-	furca_op_id stuck_op;
+	unsigned holders; /* launches that were given it */
+	furca_op_id stuck_op, idle_op;
 	struct furca_launch *waiting;
 };
 
 static void tell(struct furca_launch *launch, struct furca_host *zygote, const struct furca_err *err)
 {
+	struct furca_zygote *z = zygote ? zygote->owner : NULL;
+
+	if (z) {
+		z->holders++;
+		launch->holds = true;
+		furca_loop_drop(z->engine->loop, &z->idle_op);
+	}
 	launch->fn(launch->owner, zygote, err);
 }
 
@@ -54,6 +63,7 @@ static void zygote_free(struct furca_zygote *z)
 		}
 	}
 	furca_loop_drop(engine->loop, &z->stuck_op);
+	furca_loop_drop(engine->loop, &z->idle_op);
 	furca_host_drop(z->host);
 	free(z);
 }
@@ -238,10 +248,32 @@ struct furca_launch *furca_launch_begin(struct furca_engine *engine, const struc
 	return launch;
 }
 
+static void idle(void *owner)
+{
+	struct furca_zygote *z = owner;
+
+	z->idle_op = FURCA_OP_NONE;
+	if (z->holders == 0 && !z->waiting)
+		zygote_free(z);
+}
+
+static void let_go(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv)
+{
+	struct furca_zygote *z = zygote_of(engine, lang, venv);
+
+	/* One that has replaced the launch's own counts nothing of it. */
+	if (!z || z->holders == 0 || --z->holders > 0 || venv == 0)
+		return;
+	furca_loop_drop(engine->loop, &z->idle_op);
+	(void)furca_loop_timer(engine->loop, furca_now_us() + IDLE_US, idle, z, &z->idle_op);
+}
+
 void furca_launch_end(struct furca_launch *launch)
 {
 	if (!launch)
 		return;
+	if (launch->holds)
+		let_go(launch->engine, launch->lang, launch->venv);
 	if (launch->zygote) {
 		for (struct furca_launch **at = &launch->zygote->waiting; *at; at = &(*at)->next) {
 			if (*at == launch) {
