@@ -5,6 +5,7 @@ import _signal
 import ast
 import asyncio
 import faulthandler
+import functools
 import gc
 import inspect as _inspect
 import linecache
@@ -46,6 +47,7 @@ class _Call:
     restore = None
 
 
+_hooks = []        # after-fork hooks of the user's own code
 _call = _Call()
 _mask = (INTERRUPT,)
 _futures = 0       # from __future__ imports of earlier calls
@@ -156,8 +158,31 @@ def _setup():
     _dunder.update(__name__="__main__", __doc__=None, __package__=None, __loader__=names.get("__loader__"), __spec__=None,
                    __builtins__=builtins)
     names.update(_dunder)
+    _listen_for_hooks()
     gc.collect()
-    gc.freeze()
+
+
+def _listen_for_hooks():
+    """Notes the after-fork hooks that the user's own code registers. A copy runs those, and not the libraries': they would shut
+    thread pools that live on in the copy, and draw other random numbers than the session will."""
+    register = os.register_at_fork
+
+    @functools.wraps(register)
+    def register_at_fork(**hooks):
+        hook = hooks.get("after_in_child")
+        register(**hooks)
+        if getattr(hook, "__module__", None) == "__main__":
+            _hooks.append(hook)
+
+    os.register_at_fork = register_at_fork
+
+
+def _run_hooks():
+    for hook in _hooks:
+        try:
+            hook()
+        except Exception as error:
+            sys.stderr.write(errors.text(error).decode() + "\n")
 
 
 def _prepare():
@@ -538,6 +563,8 @@ def cloned(role, state):
         if set_id:
             set_id()
     if role == COPY:
+        if state is None:
+            _run_hooks()  # libc's fork has run all of them
         gc.freeze()  # a full collection would write to every object of the session
 
 

@@ -441,6 +441,16 @@ def test_clones_are_apart(zygote):
         host.kill()
 
 
+def test_hooks_of_the_user_run_in_a_copy(session):
+    ran(session, "import os, random, gc\nran = []\nos.register_at_fork(after_in_child=lambda: ran.append('child'))\nrandom.seed(1)")
+    copy = session.clone(COPY)
+    draw = copy.run("[ran, random.random()]").body["result"]
+    copy.kill()
+    assert draw[0] == ["child"]
+    assert value(session, "[ran, random.random(), gc.get_freeze_count()]") == [[], draw[1], 0]
+    assert ran(session, "pid = os.fork()\nif not pid:\n    print(ran, flush=True); os._exit(0)\n_ = os.waitpid(pid, 0)") == "['child']\n"
+
+
 def test_half_written_lines_are_not_repeated(session):
     assert ran(session, "import sys\nsys.stdout.write('AB')\nNone") == "AB"
     copy = session.clone(COPY)
