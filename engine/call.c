@@ -506,7 +506,10 @@ static void judge(struct furca_call *call, struct furca_view body)
 		return;
 	} else {
 		bool exit = how.at && (furca_view_is(how, "exit") || furca_view_is(how, "errexit") || furca_view_is(how, "exec"));
+		int64_t status = 1;
 
+		if (exit && furca_map_int(body, "exit_code", &status) && status == 0)
+			return; /* exit 0 is a way to be done */
 		call->error_type = interrupted ? "interrupted" : exit ? "exit" : "exception";
 		(void)furca_buf_append(&call->error, error.at, (size_t)n);
 		if (n == 0)

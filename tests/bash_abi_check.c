@@ -118,7 +118,10 @@ SAME(JOB, pipe, ours_JOB, processes);
 SAME(JOB, pgrp, ours_JOB, pgrp);
 SAME(JOB, state, ours_JOB, state);
 SAME(JOB, flags, ours_JOB, flags);
+SAME(struct jobstats, c_living, struct ours_jobstats, c_living);
+SAME(struct jobstats, c_reaped, struct ours_jobstats, c_reaped);
 SAME(struct jobstats, j_jobslots, struct ours_jobstats, j_jobslots);
+SAME(struct jobstats, j_ndead, struct ours_jobstats, j_ndead);
 
 VALUE(THEIRS_EXPORTED, att_exported);
 VALUE(THEIRS_READONLY, att_readonly);

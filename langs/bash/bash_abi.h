@@ -91,6 +91,7 @@ struct jobstats {
 	long c_childmax;
 	int c_living, c_reaped, c_injobs, c_totforked, c_totreaped;
 	int j_jobslots; /* length of `jobs`, which has holes */
+	int j_lastj, j_firstj, j_njobs, j_ndead;
 };
 enum { JRUNNING = 1, JSTOPPED = 2, JDEAD = 4 };
 #define J_FOREGROUND 0x01
@@ -156,6 +157,7 @@ extern void restart_job_control(void);
 extern int job_control;
 extern JOB **jobs;
 extern struct jobstats js;
+extern void delete_all_jobs(int);
 extern int get_job_by_pid(pid_t, int, PROCESS **);
 extern pid_t last_command_subst_pid;
 
@@ -171,7 +173,6 @@ extern SHELL_VAR *bind_variable(const char *, char *, int);
 extern SHELL_VAR *find_variable(const char *);
 extern int unbind_variable(const char *);
 extern int legal_identifier(const char *);
-extern int unbind_func(const char *);
 extern SHELL_VAR **all_shell_variables(void), **all_shell_functions(void);
 extern char *named_function_string(char *, COMMAND *, int);
 extern char *array_to_assign(void *, int), *assoc_to_assign(void *, int);
@@ -179,7 +180,7 @@ extern alias_t **all_aliases(void);
 extern WORD_LIST *get_directory_stack(int);
 extern void stupidly_hack_special_variables(char *);
 extern int array_needs_making;
-extern int cd_builtin(WORD_LIST *), jobs_builtin(WORD_LIST *);
+extern int cd_builtin(WORD_LIST *);
 extern void builtin_error(const char *, ...) __attribute__((format(printf, 1, 2)));
 extern void builtin_usage(void);
 extern WORD_DESC *make_word(const char *);

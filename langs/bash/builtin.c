@@ -68,6 +68,8 @@ static void bash_run(void *data, const struct furca_host_run *run, struct furca_
 		tell_error(ret, &err);
 		return;
 	}
+	if (role != FURCA_CLONE_COPY) /* its pid namespace does not show them */
+		furca_bash_jobs_refresh();
 	furca_bash_run(code, &end);
 	if (role == FURCA_CLONE_STATELESS || role == FURCA_CLONE_COPY) /* its session ends with the call */
 		furca_bash_run_exit_trap(&end);
@@ -114,6 +116,7 @@ static void bash_cloned(void *data, enum furca_clone_role role, const struct fur
 		break;
 	case FURCA_CLONE_BRANCH:
 		dollar_dollar_pid = furca_bash.pid;
+		delete_all_jobs(0); /* kill %1 would reach the original's */
 		furca_bash_rearm_exit_trap();
 		break;
 	}
@@ -122,6 +125,7 @@ static void bash_cloned(void *data, enum furca_clone_role role, const struct fur
 static void bash_promoted(void *data)
 {
 	dollar_dollar_pid = furca_bash.pid;
+	furca_bash_jobs_adopt();
 	furca_bash_rearm_exit_trap();
 }
 

@@ -60,8 +60,8 @@ const char *furca_bash_how_text(const struct furca_bash_end *end)
 		(void)snprintf(text, sizeof(text), "exec ran the program in place of the rest of the call; it ended with status %d",
 			       end->status);
 		return text;
-	case FURCA_BASH_INTERRUPTED:
-		return "The call was interrupted";
+	case FURCA_BASH_INTERRUPTED: /* by whom and why, the engine says */
+		return NULL;
 	}
 	return NULL;
 }
@@ -115,7 +115,7 @@ static void call_end(struct furca_bash_end *end)
 	clearerr(stdout);
 	(void)fflush(stderr);
 
-	if (s->interrupts && end->how != FURCA_BASH_OK)
+	if (s->interrupts) /* also where the command that was killed was the last */
 		end->how = FURCA_BASH_INTERRUPTED;
 	if (end->how == FURCA_BASH_INTERRUPTED)
 		last_command_exit_value = 128 + SIGINT;

@@ -7,6 +7,7 @@
  *   exit       a fatal error inside bash (out of memory, exec of what is not there) ends the call
  *   setrlimit  with too few descriptors left the host could not take the next call's pipes: see furca_bash_limit_begin
  *   kill, killpg   the session does not stop itself for ever
+ *   sigaction  says when bash has changed handlers
  *   waitpid    says when bash waits
  *   close, dup2, fcntl   the host's own descriptors do not exist for code, whatever number it tries
  */
@@ -140,6 +141,13 @@ static void __attribute__((noreturn)) hook_exit(int status)
 	exit(status);
 }
 
+static int hook_sigaction(int sig, const struct sigaction *act, struct sigaction *before)
+{
+	if (act)
+		furca_bash.handlers_changed = 1;
+	return sigaction(sig, act, before);
+}
+
 /* While bash waits for a child its job table stands still, although it has SIGCHLD blocked: the interrupt may look into it. */
 static pid_t hook_waitpid(pid_t pid, int *status, int options)
 {
@@ -241,6 +249,7 @@ static const struct {
 	{"setrlimit64", (void *)hook_setrlimit}, {"close", (void *)hook_close},	 {"dup2", (void *)hook_dup2},
 	{"fcntl", (void *)hook_fcntl},	      {"fcntl64", (void *)hook_fcntl},	 {"kill", (void *)hook_kill},
 	{"killpg", (void *)hook_killpg},      {"waitpid", (void *)hook_waitpid},
+	{"sigaction", (void *)hook_sigaction},
 };
 
 /* bash's dynamic section. */
@@ -333,7 +342,7 @@ int furca_bash_hooks_init(struct furca_err *err)
 	struct image image = {0};
 
 	(void)dl_iterate_phdr(visit, &image);
-	if (image.redirected < 9)
+	if (image.redirected < 10)
 		return furca_fail(err, FURCA_E_SYSTEM, ENOTSUP, "only %d of bash's library calls could be redirected", image.redirected);
 	return image.redirected;
 }

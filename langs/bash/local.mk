@@ -7,6 +7,7 @@ libfurca_bash_la_SOURCES = \
 	langs/bash/capability.c \
 	langs/bash/hooks.c \
 	langs/bash/inspect.c \
+	langs/bash/jobs.c \
 	langs/bash/json.c langs/bash/json.h \
 	langs/bash/setup.c \
 	langs/bash/signals.c

@@ -8,6 +8,7 @@
  *   signals.c     signals that end a call, the interrupt
  *   hooks.c       bash's own calls of exit, execve, close ... that must not end the session
  *   setup.c       cwd and environment of a call
+ *   jobs.c        jobs that a clone has in its table but not as children
  *   inspect.c     the description of the shell's state
  *   capability.c  the builtins `capability` and `furca-fn`
  */
@@ -51,6 +52,7 @@ struct furca_bash {
 	volatile sig_atomic_t phase;	      /* enum furca_bash_phase; read by handlers */
 	volatile sig_atomic_t ended_by;	      /* the signal that ended the call, or 0; written by handlers */
 	volatile sig_atomic_t interrupts;     /* how often this call was interrupted; written by handlers */
+	volatile sig_atomic_t handlers_changed; /* by bash, since ours were put in place */
 	volatile sig_atomic_t waiting;	      /* in waitpid */
 	int ended_as;			      /* enum furca_bash_how, set by a hook; 0: none did */
 	int saved[3];			      /* 0, 1, 2 as they were when the call began, or -1 */
@@ -97,6 +99,13 @@ void furca_bash_limit_end(void);
 /* The session's EXIT trap does not run in clones that are not the session; PROMOTE arms it again. */
 void furca_bash_disarm_exit_trap(void);
 void furca_bash_rearm_exit_trap(void);
+
+/* jobs.c */
+
+/* The jobs in the table are another process's children from now on. */
+void furca_bash_jobs_adopt(void);
+/* Before a call: adopted jobs that have ended are told as done. */
+void furca_bash_jobs_refresh(void);
 
 /* setup.c: RUN's `cwd` and `env` (views of the frame), before the code. 0 or -errno with *err. */
 int furca_bash_set_cwd(struct furca_view path, struct furca_err *err);

@@ -34,6 +34,7 @@ static const int ending[] = {SIGTERM, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2, SIGPIPE
 /* bash's handlers of these would run the EXIT trap, whose effects would outlive the return to the last commit. */
 static const int crashing[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT, SIGSYS};
 
+static bool armed;
 static int timer = -1;		   /* kernel timer of this process */
 static int64_t interrupted_at_us;  /* when this call's first interrupt came */
 
@@ -244,6 +245,8 @@ void furca_bash_signals_arm(void)
 {
 	struct sigaction act = {.sa_sigaction = on_interrupt, .sa_flags = SA_SIGINFO};
 
+	if (armed && !furca_bash.handlers_changed)
+		return;
 	for (size_t i = 0; i < FURCA_COUNT(ending); i++)
 		if (!signal_is_trapped(ending[i]))
 			(void)set_signal_handler(ending[i], on_ending);
@@ -255,6 +258,8 @@ void furca_bash_signals_arm(void)
 	/* Not restarting: bash has to come back from waitpid and from opening a fifo. */
 	(void)sigfillset(&act.sa_mask);
 	(void)sigaction(FURCA_BASH_INTERRUPT, &act, NULL);
+	armed = true;
+	furca_bash.handlers_changed = 0;
 }
 
 void furca_bash_signals_init(void)
