@@ -143,7 +143,8 @@ static int read_require(json_t *value, unsigned *to, struct furca_err *err)
 static int read_key(struct options *o, const char *key, json_t *value, struct furca_err *err)
 {
 	static const char *const keys[] = {"socket",  "state_dir", "workdir",	 "max_sessions", "timeout_s",
-					   "grace_s", "snapshots", "undo_depth", "require",	 "log_level"};
+					   "grace_s", "snapshots", "undo_depth", "require",	 "log_level",
+					   "zygote_idle_s", "env_max_bytes"};
 	int i, r;
 
 	switch (word(keys, FURCA_COUNT(keys), key)) {
@@ -173,6 +174,10 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 		if (r == 0)
 			o->log_level = (enum furca_log_level)i;
 		return r;
+	case 10:
+		return read_number(key, value, 0, 1e7, &o->engine.zygote_idle_s, err);
+	case 11:
+		return read_number(key, value, 0, 1e15, &o->engine.env_max_bytes, err);
 	default:
 		return furca_fail(err, FURCA_E_VALIDATION, 0, "no option '%.64s' in the configuration; the nearest is '%s'", key,
 				  furca_nearest(key, strlen(key), keys, FURCA_COUNT(keys)));
@@ -434,7 +439,7 @@ int furca_cmd_serve(int argc, char **argv)
 		.inherit = -1,
 		.log_level = FURCA_LOG_INFO,
 		.engine = {.max_sessions = FURCA_DEFAULT_SESSIONS, .timeout_s = 300, .grace_s = 2, .snapshots = FURCA_SNAPSHOT_AUTO,
-			   .undo_depth = 8},
+			   .undo_depth = 8, .zygote_idle_s = 600},
 	};
 	int status = parse(&o, argc, argv);
 

@@ -27,6 +27,8 @@ struct furca_engine_config {
 	enum { FURCA_SNAPSHOT_AUTO, FURCA_SNAPSHOT_ALWAYS, FURCA_SNAPSHOT_OFF } snapshots;
 	unsigned undo_depth;	    /* 8 */
 	unsigned required;	    /* barriers required of every read-only call, bits of enum furca_barrier */
+	double zygote_idle_s;	    /* 600: how long the interpreter of an environment that nobody uses is kept; 0: for good */
+	double env_max_bytes;	    /* environments not used lately are removed past this; 0: never */
 };
 
 /* What the engine tells the bridge. `user` is the pointer given to furca_engine_new. */

@@ -60,6 +60,7 @@ struct furca_engine {
 
 	unsigned sweeps; /* under way */
 	bool stopping;
+	bool resting; /* all sessions were closed, and nothing was begun since */
 	void (*stopped)(void *user);
 	void *stopped_user;
 	furca_op_id stop_op;

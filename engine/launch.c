@@ -1,5 +1,6 @@
 #include "engine/launch.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +12,7 @@
 #include "base/banned.h"
 
 #define START_US 60000000 /* a zygote that is not ready by then is stuck */
-#define IDLE_US 2000000	  /* an environment's zygote that nothing holds ends after that; the own interpreter's stay */
+#define REST_US 100000	  /* when all work is done, an environment's zygote that nothing holds ends after that */
 
 struct furca_launch {
 	struct furca_engine *engine;
@@ -36,6 +37,7 @@ struct furca_zygote {
 	struct furca_host *host;
 	bool ready;
 	unsigned holders; /* launches that were given it */
+	uint64_t preload; /* the frame that runs its environment's preload; 0: none under way */
 	furca_op_id stuck_op, idle_op;
 	struct furca_launch *waiting;
 };
@@ -82,13 +84,80 @@ static void tell_all(struct furca_zygote *z, const struct furca_err *err)
 	}
 }
 
+static void idle(void *owner)
+{
+	struct furca_zygote *z = owner;
+
+	z->idle_op = FURCA_OP_NONE;
+	if (z->holders == 0 && !z->waiting)
+		zygote_free(z);
+}
+
+/* An environment's zygote that nothing holds ends after a while, at once where all work is done; the own interpreter's stay. */
+static void begin_idle(struct furca_zygote *z)
+{
+	struct furca_engine *engine = z->engine;
+	int64_t wait_us = engine->resting ? REST_US : (int64_t)(engine->config.zygote_idle_s * 1e6);
+
+	furca_loop_drop(engine->loop, &z->idle_op);
+	if (z->venv && z->holders == 0 && !z->waiting && z->ready && (engine->resting || wait_us > 0))
+		(void)furca_loop_timer(engine->loop, furca_now_us() + wait_us, idle, z, &z->idle_op);
+}
+
+static void finished(struct furca_zygote *z)
+{
+	z->ready = true;
+	furca_loop_drop(z->engine->loop, &z->stuck_op);
+	tell_all(z, NULL);
+	begin_idle(z); /* who asked for it may have given up */
+}
+
+/* Sends it the imports that its environment asks for; what they print goes nowhere. False: none is due, or they cannot be sent. */
+static bool preload(struct furca_zygote *z)
+{
+	const char *code = z->venv && z->lang->top_level_value ? furca_env_preload(z->engine->envs, z->venv) : NULL;
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_fd fds[2] = {FURCA_FD_NONE, FURCA_FD_NONE};
+	msgpack_packer pk;
+
+	if (!code)
+		return false;
+	for (size_t i = 0; i < FURCA_COUNT(fds); i++)
+		fds[i] = furca_fd_own(open("/dev/null", O_WRONLY | O_CLOEXEC));
+	z->preload = furca_engine_next(z->engine);
+	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, z->preload, 2);
+	furca_pack_text(&pk, "code");
+	furca_pack_text(&pk, code);
+	furca_pack_text(&pk, "label");
+	furca_pack_text(&pk, "preload");
+	(void)furca_frame_end(&buf, at, 2);
+	if (fds[0].n < 0 || fds[1].n < 0 || buf.failed) {
+		furca_fds_done(fds, FURCA_COUNT(fds));
+		z->preload = 0;
+		return false;
+	}
+	return furca_host_send(z->host, &buf, fds, FURCA_COUNT(fds)) == 0;
+}
+
 static void on_ready(void *owner, struct furca_host *host)
 {
 	struct furca_zygote *z = owner;
 
-	z->ready = true;
-	furca_loop_drop(z->engine->loop, &z->stuck_op);
-	tell_all(z, NULL);
+	if (!preload(z))
+		finished(z);
+}
+
+/* A preload that fails costs its benefit only: the imports say why when the code asks for them. */
+static void on_done(void *owner, struct furca_host *host, uint64_t call, struct furca_view body)
+{
+	struct furca_zygote *z = owner;
+	struct furca_view how;
+
+	if (call != z->preload || z->ready)
+		return;
+	if (furca_map_text(body, "how", &how) && !furca_view_is(how, "ok"))
+		furca_log(FURCA_LOG_WARN, "engine", "preload failed venv=%llu", (unsigned long long)z->venv);
+	finished(z);
 }
 
 static void say_why(const struct furca_zygote *z, struct furca_err *err)
@@ -135,7 +204,7 @@ static void stuck(void *owner)
 	furca_host_kill(z->host);
 }
 
-static const struct furca_host_events zygote_events = {.ready = on_ready, .dead = on_dead};
+static const struct furca_host_events zygote_events = {.ready = on_ready, .done = on_done, .dead = on_dead};
 
 static struct furca_zygote *zygote_of(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv)
 {
@@ -235,6 +304,7 @@ struct furca_launch *furca_launch_begin(struct furca_engine *engine, const struc
 
 	if (!launch)
 		return NULL;
+	engine->resting = false;
 	launch->engine = engine;
 	launch->lang = lang;
 	launch->venv = venv;
@@ -248,24 +318,13 @@ struct furca_launch *furca_launch_begin(struct furca_engine *engine, const struc
 	return launch;
 }
 
-static void idle(void *owner)
-{
-	struct furca_zygote *z = owner;
-
-	z->idle_op = FURCA_OP_NONE;
-	if (z->holders == 0 && !z->waiting)
-		zygote_free(z);
-}
-
 static void let_go(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv)
 {
 	struct furca_zygote *z = zygote_of(engine, lang, venv);
 
 	/* One that has replaced the launch's own counts nothing of it. */
-	if (!z || z->holders == 0 || --z->holders > 0 || venv == 0)
-		return;
-	furca_loop_drop(engine->loop, &z->idle_op);
-	(void)furca_loop_timer(engine->loop, furca_now_us() + IDLE_US, idle, z, &z->idle_op);
+	if (z && z->holders > 0 && --z->holders == 0)
+		begin_idle(z);
 }
 
 void furca_launch_end(struct furca_launch *launch)
@@ -317,6 +376,13 @@ void furca_zygote_retire(struct furca_engine *engine, uint64_t venv)
 		if (z->venv == venv && venv != 0 && !z->waiting)
 			zygote_free(z);
 	}
+}
+
+void furca_zygotes_rest(struct furca_engine *engine)
+{
+	engine->resting = true;
+	for (struct furca_zygote *z = engine->zygotes; z; z = z->next)
+		begin_idle(z);
 }
 
 void furca_zygotes_close(struct furca_engine *engine)

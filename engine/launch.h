@@ -1,6 +1,7 @@
 /*
  * Zygotes: one pristine host for each language and environment, from which sessions and stateless calls are cloned. Started on first use
- * and kept; replaced when it has died.
+ * and kept; replaced when it has died. An environment's imports what its specification preloads, and goes when nobody has used
+ * it for zygote_idle_s of the configuration.
  */
 #pragma once
 
@@ -35,6 +36,9 @@ struct furca_host *furca_zygote_find(struct furca_engine *engine, const struct f
 
 /* Ends the zygote of an environment that is going. */
 void furca_zygote_retire(struct furca_engine *engine, uint64_t venv);
+
+/* Ends those of environments that nobody uses right now: all work is done. */
+void furca_zygotes_rest(struct furca_engine *engine);
 
 /* Ends all. */
 void furca_zygotes_close(struct furca_engine *engine);

@@ -6,6 +6,7 @@
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/function.h"
+#include "engine/launch.h"
 #include "engine/session.h"
 #include "snapshot/probe.h"
 
@@ -217,6 +218,7 @@ static void selected(struct furca_engine *engine, enum furca_method method, furc
 		close_session(engine, client, msgid, args, &selector);
 		return;
 	case FURCA_METHOD_close_all_sessions:
+		furca_zygotes_rest(engine);
 		close_sessions(engine, client, msgid, NULL);
 		return;
 	default:

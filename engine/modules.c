@@ -146,7 +146,8 @@ static void reply(void *user, furca_function_origin origin, enum furca_frame fra
 
 int furca_modules_start(struct furca_engine *engine, struct furca_err *err)
 {
-	const struct furca_envs_config config = {.state_dir = engine->state_dir, .workdir = engine->workdir};
+	const struct furca_envs_config config = {.state_dir = engine->state_dir, .workdir = engine->workdir,
+						  .max_bytes = (uint64_t)engine->config.env_max_bytes};
 	const struct furca_tool_spawner spawner = {engine, spawn};
 	const struct furca_envs_events env_events = {engine, answer, progress, retire};
 	const struct furca_functions_events events = {engine, answer, function_call, from, reply};
