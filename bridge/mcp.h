@@ -47,7 +47,7 @@ extern const struct furca_mcp_tool furca_mcp_tools[]; /* the last has no name */
 json_t *furca_mcp_list_tools(const struct furca_mcp *mcp);
 
 /* The result of an execute as the members of a CallToolResult (content, structuredContent, isError), without braces. */
-int furca_mcp_write_result(struct furca_buf *out, struct furca_view map, uint64_t call);
+int furca_mcp_write_result(struct furca_buf *out, struct furca_view map, uint64_t msgid);
 
 /* The same for other methods: the answer as text and as it is. */
 int furca_mcp_write_answer(struct furca_buf *out, struct furca_view map);

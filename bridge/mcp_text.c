@@ -49,7 +49,7 @@ static void write_stream(struct furca_buf *out, struct furca_view map, const cha
 	append_view(out, text);
 }
 
-static void write_truncated(struct furca_buf *out, struct furca_view map, uint64_t call)
+static void write_truncated(struct furca_buf *out, struct furca_view map, uint64_t msgid)
 {
 	static const char *const streams[] = {"stdout", "stderr"};
 	struct furca_value cut;
@@ -60,9 +60,9 @@ static void write_truncated(struct furca_buf *out, struct furca_view map, uint64
 	for (size_t i = 0; i < FURCA_COUNT(streams); i++)
 		if (furca_map_uint(cut.raw, streams[i], &n) && n > 0) {
 			new_line(out);
-			(void)furca_buf_printf(out, "[%llu bytes of %s left out in the middle; read_output(call=%llu, stream=\"%s\", offset=0, "
+			(void)furca_buf_printf(out, "[%llu bytes of %s left out in the middle; read_output(msgid=%llu, stream=\"%s\", offset=0, "
 						    "length=65536) has them]\n",
-					       (unsigned long long)n, streams[i], (unsigned long long)call, streams[i]);
+					       (unsigned long long)n, streams[i], (unsigned long long)msgid, streams[i]);
 		}
 }
 
@@ -82,13 +82,13 @@ static void write_display_text(struct furca_buf *out, struct furca_view map)
 		}
 }
 
-static void write_text(struct furca_buf *out, struct furca_view map, uint64_t call)
+static void write_text(struct furca_buf *out, struct furca_view map, uint64_t msgid)
 {
 	write_state(out, map);
 	write_stream(out, map, "background_output", "[from the background since the last call]\n");
 	write_stream(out, map, "stdout", "");
 	write_stream(out, map, "stderr", "[stderr]\n");
-	write_truncated(out, map, call);
+	write_truncated(out, map, msgid);
 	write_display_text(out, map);
 	write_stream(out, map, "result_text", "");
 	write_stream(out, map, "error", "");
@@ -117,14 +117,14 @@ static void write_images(struct furca_buf *out, struct furca_view map)
 }
 
 /* The map but for what stands in the content already as an image, and with the number that read_output takes. */
-static void write_structured(struct furca_buf *out, struct furca_view map, uint64_t call)
+static void write_structured(struct furca_buf *out, struct furca_view map, uint64_t msgid)
 {
 	struct furca_value head, key, value;
 	const char *comma = "";
 
 	(void)furca_buf_append_text(out, ",\"structuredContent\":{");
-	if (call) {
-		(void)furca_buf_printf(out, "\"call\":%llu", (unsigned long long)call);
+	if (msgid) {
+		(void)furca_buf_printf(out, "\"msgid\":%llu", (unsigned long long)msgid);
 		comma = ",";
 	}
 	if (furca_value_enter(&map, &head) == 0 && head.kind == FURCA_MAP)
@@ -150,17 +150,17 @@ static void write_is_error(struct furca_buf *out, struct furca_view map)
 	(void)furca_buf_printf(out, ",\"isError\":%s", ok ? "false" : "true");
 }
 
-int furca_mcp_write_result(struct furca_buf *out, struct furca_view map, uint64_t call)
+int furca_mcp_write_result(struct furca_buf *out, struct furca_view map, uint64_t msgid)
 {
 	FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
 
-	write_text(&text, map, call);
+	write_text(&text, map, msgid);
 	(void)furca_buf_append_text(out, "\"content\":[{\"type\":\"text\",\"text\":");
 	(void)furca_json_write_text(out, (const char *)text.data, text.len);
 	(void)furca_buf_append(out, "}", 1);
 	write_images(out, map);
 	(void)furca_buf_append(out, "]", 1);
-	write_structured(out, map, call);
+	write_structured(out, map, msgid);
 	write_is_error(out, map);
 	return text.failed ? text.failed : out->failed;
 }

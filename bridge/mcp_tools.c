@@ -75,7 +75,7 @@ static bool request(struct furca_mcp_call *call, const char *method, struct furc
 	return true;
 }
 
-/* The arguments as the engine takes them; those named in `drop` are ours. */
+/* The arguments as the engine takes them; the one named `drop` is ours. */
 static void pack_arguments(struct furca_args *args, json_t *arguments, const char *drop)
 {
 	const char *key;
@@ -170,26 +170,6 @@ static void run_create_env(struct furca_mcp_call *call, const struct furca_mcp_t
 		respond_answer(call, &built);
 }
 
-/* read_output by the number that the result gave. */
-static void run_read_output(struct furca_mcp_call *call, const struct furca_mcp_tool *tool)
-{
-	FURCA_AUTO_ARGS struct furca_args args = {0};
-	FURCA_AUTO_BUF struct furca_buf answer = FURCA_BUF_INIT;
-	json_t *number = json_object_get(call->arguments, "call");
-	struct furca_view view;
-	uint32_t msgid;
-
-	pack_arguments(&args, call->arguments, "call");
-	if (number) {
-		furca_args_key(&args, "msgid");
-		furca_json_pack(&args.pk, number);
-	}
-	if (furca_args_end(&args, &view) < 0)
-		engine_failed(call, -ENOMEM);
-	else if (request(call, tool->method, view, false, &answer, &msgid))
-		respond_answer(call, &answer);
-}
-
 #define SESSION_PROPERTIES                                                                                             \
 	"\"session_name\":{\"type\":[\"string\",\"null\"],\"description\":\"The session by name.\"},"                  \
 	"\"session_id\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"description\":\"The session by number.\"},"   \
@@ -236,11 +216,11 @@ const struct furca_mcp_tool furca_mcp_tools[] = {
 		"\"name\",\"language\",\"source\""),
 	 false, false, true, false, run_method, "add_function"},
 	{"read_output", "Read cut output", "Reads bytes of an execute_code result's output that was left out of it.",
-	 OBJECT("\"call\":{\"type\":\"integer\",\"description\":\"The result's call number.\"},"
+	 OBJECT("\"msgid\":{\"type\":\"integer\",\"description\":\"The result's msgid.\"},"
 		"\"stream\":{\"type\":\"string\",\"enum\":[\"stdout\",\"stderr\"]},"
 		"\"offset\":{\"type\":\"integer\",\"minimum\":0},\"length\":{\"type\":\"integer\",\"minimum\":1}",
-		"\"call\",\"stream\",\"offset\",\"length\""),
-	 true, false, true, false, run_read_output, "read_output"},
+		"\"msgid\",\"stream\",\"offset\",\"length\""),
+	 true, false, true, false, run_method, "read_output"},
 	{0},
 };
 

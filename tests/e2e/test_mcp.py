@@ -1,0 +1,287 @@
+"""`furca mcp`, by hand, line for line; and by the official SDK where it is to be had."""
+import base64
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from furcalib import eventually, furca_program
+
+REVISIONS = ["2025-11-25", "2025-06-18", "2025-03-26"]
+PNG = b"\x89PNG\r\n\x1a\n1234"
+
+
+class Server:
+    """A `furca mcp` of our own; answers by id, notifications in order."""
+
+    def __init__(self, *options):
+        self.process = subprocess.Popen([furca_program(), "mcp", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.answers, self.notifications, self.last = {}, [], 0
+        self.arrived = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            message = json.loads(line)
+            assert message["jsonrpc"] == "2.0"
+            with self.arrived:
+                if "id" in message:
+                    assert message["id"] not in self.answers, "answered twice"
+                    self.answers[message["id"]] = message
+                else:
+                    self.notifications.append(message)
+                self.arrived.notify_all()
+
+    def line(self, text):
+        self.process.stdin.write(text.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def start(self, method, params=None):
+        self.last += 1
+        message = {"jsonrpc": "2.0", "id": self.last, "method": method}
+        if params is not None:
+            message["params"] = params
+        self.line(json.dumps(message))
+        return self.last
+
+    def wait(self, id, timeout=30):
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: id in self.answers, timeout), "no answer to %r" % id
+            return self.answers.pop(id)
+
+    def request(self, method, params=None):
+        return self.wait(self.start(method, params))
+
+    def tool(self, tool, meta=None, **arguments):
+        params = {"name": tool, "arguments": arguments}
+        if meta:
+            params["_meta"] = meta
+        answer = self.request("tools/call", params)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    def python(self, code, **arguments):
+        return self.tool("execute_code", language="python", code=code, **arguments)
+
+    def initialize(self, revision=REVISIONS[0]):
+        answer = self.request("initialize", {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}})
+        self.line('{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        return answer["result"]
+
+    def close(self):
+        self.process.stdin.close()
+        status = self.process.wait(20)
+        self.process.stdout.close()
+        return status
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = Server("--state-dir", str(tmp_path / "state"), "--workdir", str(tmp_path))
+    server.initialize()
+    yield server
+    assert server.close() == 0
+
+
+def text(result):
+    return result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("asked, given", [(r, r) for r in REVISIONS] + [("1999-01-01", REVISIONS[0])])
+def test_revisions(tmp_path, asked, given):
+    server = Server("--state-dir", str(tmp_path))
+    result = server.initialize(asked)
+    assert result["protocolVersion"] == given and result["serverInfo"]["name"] == "furca" and "tools" in result["capabilities"]
+    assert server.close() == 0
+
+
+def test_tools_have_schemas_and_annotations(server):
+    tools = {t["name"]: t for t in server.request("tools/list")["result"]["tools"]}
+    assert {"execute_code", "list_sessions", "inspect_session", "close_session", "undo", "branch_session", "create_env", "add_function"} <= set(tools)
+    for tool in tools.values():
+        schema = tool["inputSchema"]
+        assert schema["type"] == "object" and set(schema["required"]) <= set(schema["properties"])
+        assert tool["description"] and set(tool["annotations"]) == {"title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
+    execute = tools["execute_code"]["inputSchema"]["properties"]
+    assert execute["state_mode"]["enum"] == ["stateless", "stateful", "read_only", None] and execute["language"]["enum"] == ["python", "bash"]
+    for mode in ("stateful", "stateless", "read_only"):
+        assert "- %s: for " % mode in tools["execute_code"]["description"]
+    assert tools["inspect_session"]["annotations"]["readOnlyHint"] is True
+
+
+def test_a_session_in_three_modes(server):
+    result = server.python("ledger = [3, 1, 2]; print('loaded'); ledger", session_name="audit")
+    assert result["isError"] is False and text(result) == "loaded\n[3, 1, 2]"
+    assert result["structuredContent"]["state"] == "committed"
+    assert server.python("ledger.sort(); ledger", session_name="audit", state_mode="read_only")["structuredContent"]["result"] == [1, 2, 3]
+    assert text(server.python("ledger", session_name="audit")) == "[3, 1, 2]"
+    assert text(server.tool("execute_code", language="bash", code="echo $((1+1))")) == "2\n"
+    assert [s["session_name"] for s in server.tool("list_sessions")["structuredContent"]["sessions"]] == ["audit"]
+    names = server.tool("inspect_session", session_name="audit")["structuredContent"]["state"]["names"]
+    assert [n["name"] for n in names] == ["ledger"]
+    server.python("ledger.clear()", session_name="audit")
+    assert server.tool("undo", session_name="audit")["isError"] is False
+    assert server.tool("branch_session", session_name="audit", new_name="aside")["isError"] is False
+    assert text(server.python("ledger", session_name="aside")) == "[3, 1, 2]"
+    assert server.tool("close_session", session_name="aside")["structuredContent"]["closed"] is True
+
+
+def test_a_refusal_carries_its_suggestion_in_text_and_structure(server):
+    result = server.python("1", state_mode="read_only")
+    assert result["isError"] is True
+    assert result["structuredContent"]["error_type"] == "validation" and result["structuredContent"]["suggestion"] in text(result)
+    result = server.tool("execute_code", language="python", code="1", state_mod="stateful")
+    assert result["isError"] is True and "state_mode" in text(result)
+
+
+def test_what_became_of_the_session_stands_first(server):
+    server.python("x = 1", session_name="s")
+    result = server.python("x = 2; print('y' * 1000); 1/0", session_name="s", on_error="rollback")
+    assert result["isError"] is True and text(result).startswith("[state: rolled_back")
+    result = server.python("import os; os.kill(os.getpid(), 9)", session_name="s")
+    assert text(result).startswith("[state: rolled_back")
+    assert text(server.python("x", session_name="s")) == "1"
+
+
+def test_images_are_images(server):
+    result = server.python("class I:\n    def _repr_png_(self):\n        return %r\nI()" % PNG)
+    images = [c for c in result["content"] if c["type"] == "image"]
+    assert [(i["mimeType"], base64.b64decode(i["data"])) for i in images] == [("image/png", PNG)]
+
+
+def test_long_output_is_cut_and_can_be_paged(server):
+    result = server.python("print('a' * 50000 + 'MIDDLE' + 'b' * 50000)")
+    assert len(text(result)) < 80000 and "read_output(msgid=" in text(result)
+    page = server.tool("read_output", msgid=result["structuredContent"]["msgid"], stream="stdout", offset=50000, length=6)
+    assert page["isError"] is False, page
+    assert "MIDDLE" in json.dumps(page["structuredContent"]) or base64.b64encode(b"MIDDLE").decode() in json.dumps(page["structuredContent"])
+
+
+def test_progress_while_it_runs(server):
+    result = server.tool("execute_code", meta={"progressToken": "p1"}, language="python",
+                         code="import time\nfor i in range(3):\n    print('step', i, flush=True)\n    time.sleep(0.4)")
+    assert text(result) == "step 0\nstep 1\nstep 2\n"
+    told = [n["params"] for n in server.notifications if n["method"] == "notifications/progress"]
+    assert told and all(p["progressToken"] == "p1" for p in told) and any(p["message"].startswith("step") for p in told)
+    assert [p["progress"] for p in told] == sorted({p["progress"] for p in told})
+
+
+def test_cancellation(server):
+    id = server.start("tools/call", {"name": "execute_code", "arguments": {"language": "python", "code": "import time; time.sleep(60)",
+                                                                           "session_name": "long"}})
+    time.sleep(1)
+    server.line(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}))
+    began = time.monotonic()
+    assert text(server.python("5", session_name="long")) == "5"
+    assert time.monotonic() - began < 10
+    assert id not in server.answers
+
+
+def test_calls_run_at_once(server):
+    slow = server.start("tools/call", {"name": "execute_code", "arguments": {"language": "python", "code": "import time; time.sleep(2)",
+                                                                             "session_name": "slow"}})
+    assert text(server.python("1", session_name="fast")) == "1"
+    assert slow not in server.answers
+    server.wait(slow)
+
+
+def test_functions_and_environments(server):
+    assert server.tool("add_function", name="double", language="python", source="def double(x):\n    return 2 * x")["isError"] is False
+    assert text(server.python("functions.double(21)")) == "42"
+    result = server.tool("create_env", spec="this is no toml")
+    assert result["isError"] is True and "Suggestion" in text(result)
+
+
+@pytest.mark.parametrize("line, code", [
+    ("no json", -32700), ("5", -32700), ("[]", -32600), ('{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600), ('{"id":1.5,"method":"ping"}', -32600),
+])
+def test_broken_messages_are_answered(server, line, code):
+    server.line(line)
+    assert server.wait(None)["error"]["code"] == code
+    assert server.request("ping")["result"] == {}
+
+
+def test_unknown_methods_and_tools(server):
+    assert server.request("resources/list")["error"]["code"] == -32601
+    assert server.request("tools/call", {"name": "nope"})["error"]["code"] == -32602
+    assert server.request("tools/call", {"name": "execute_code", "arguments": [1]})["error"]["code"] == -32602
+    server.line('[{"jsonrpc":"2.0","id":"x","method":"ping"},{"jsonrpc":"2.0","id":"y","method":"ping"}]')
+    assert server.wait("x")["result"] == {} and server.wait("y")["result"] == {}
+
+
+def test_it_serves_a_running_engine_too(engine):
+    server = Server("--socket", engine.socket)
+    server.initialize()
+    server.python("shared = 1", session_name="from-mcp")
+    assert engine.client().python("shared", session_name="from-mcp")["result"] == 1
+    assert server.close() == 0
+
+
+def test_nothing_is_left_when_the_input_ends_during_a_call(tmp_path):
+    server = Server("--state-dir", str(tmp_path))
+    server.initialize()
+    pid = int(text(server.python("import os; os.getpid()")))
+    server.start("tools/call", {"name": "execute_code", "arguments": {"language": "python", "code": "import time; time.sleep(60)"}})
+    time.sleep(0.5)
+    server.process.stdin.close()
+    server.process.wait(20)
+    assert eventually(lambda: not os.path.exists("/proc/%d" % pid), 5)
+
+
+def test_nothing_is_left_when_the_server_is_killed(tmp_path):
+    server = Server("--state-dir", str(tmp_path))
+    server.initialize()
+    pid = int(text(server.python("import os; os.getpid()")))
+    server.process.kill()
+    server.process.wait(20)
+    assert eventually(lambda: not os.path.exists("/proc/%d" % pid), 5)
+
+
+SDK = """
+import asyncio, sys
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+async def main():
+    async with stdio_client(StdioServerParameters(command=sys.argv[1], args=["mcp", "--state-dir", sys.argv[2]], env=None)) as streams:
+        async with ClientSession(*streams) as session:
+            await session.initialize()
+            names = [t.name for t in (await session.list_tools()).tools]
+            assert "execute_code" in names, names
+            async def run(tool, **arguments):
+                return (await session.call_tool(tool, arguments)).model_dump(by_alias=True)
+            r = await run("execute_code", language="python", code="x = 5; x", session_name="sdk")
+            assert r["isError"] is False and r["structuredContent"]["result"] == 5, r
+            r = await run("execute_code", language="python", code="x = 6; x", session_name="sdk", state_mode="read_only")
+            assert r["structuredContent"]["result"] == 6, r
+            r = await run("execute_code", language="python", code="x", state_mode="read_only")
+            assert r["isError"] is True and r["structuredContent"]["suggestion"], r
+            r = await run("inspect_session", session_name="sdk")
+            assert r["structuredContent"]["state"]["names"][0]["name"] == "x", r
+            for tool, arguments in (("list_sessions", {}), ("undo", {"session_name": "sdk"}), ("add_function", {"name": "f", "language": "python",
+                                    "source": "def f(): return 1"}), ("branch_session", {"session_name": "sdk", "new_name": "b"}),
+                                    ("close_session", {"session_name": "sdk"})):
+                if tool == "undo":
+                    await run("execute_code", language="python", code="x = 9", session_name="sdk")
+                r = await run(tool, **arguments)
+                assert r["isError"] is False, (tool, r)
+    print("sdk content")
+asyncio.run(main())
+"""
+
+
+def test_the_official_sdk_drives_the_tools(tmp_path):
+    """Needs the package `mcp`: in this interpreter, in $FURCA_MCP_PYTHON, or from the index."""
+    python = os.environ.get("FURCA_MCP_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import mcp"], capture_output=True).returncode != 0:
+        python = str(tmp_path / "venv" / "bin" / "python")
+        made = subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], capture_output=True)
+        if made.returncode or subprocess.run([python, "-m", "pip", "install", "-q", "mcp"], capture_output=True, timeout=180).returncode:
+            pytest.skip("the package mcp is neither installed nor to be had from the index")
+    p = subprocess.run([python, "-c", SDK, furca_program(), str(tmp_path / "state")], capture_output=True, text=True, timeout=120)
+    assert p.returncode == 0 and "sdk content" in p.stdout, p.stdout + p.stderr
