@@ -40,6 +40,16 @@ tests_unit_test_memory_LDADD = $(snapshot_test_libs)
 tests_unit_test_privileges_SOURCES = tests/unit/test_privileges.c $(snapshot_lab)
 tests_unit_test_privileges_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_privileges_LDADD = $(snapshot_test_libs)
+
+# The mutation matrix: about 350 attempts to change something outside a copy, see tests/matrix/run.py.
+EXTRA_DIST += tests/matrix/attempts.toml tests/matrix/prelude.py tests/matrix/document.py doc/read-only.md
+dist_check_SCRIPTS += tests/matrix/run.py
+TESTS += tests/matrix/run.py
+check_LTLIBRARIES = lab.la
+lab_la_SOURCES = tests/matrix/lab.c
+lab_la_CPPFLAGS = $(AM_CPPFLAGS) $(PYTHON_EXT_CFLAGS)
+lab_la_LDFLAGS = -module -avoid-version -shared -rpath /nowhere
+lab_la_LIBADD = libfurca-snapshot.la
 tests_unit_test_probe_SOURCES = tests/unit/test_probe.c
 tests_unit_test_probe_CPPFLAGS = $(CHECK_CPPFLAGS) $(SECCOMP_CFLAGS)
 tests_unit_test_probe_LDADD = $(snapshot_test_libs) $(SECCOMP_LIBS)
