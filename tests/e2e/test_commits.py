@@ -1,0 +1,216 @@
+"""What a call that dies, hangs or is taken back costs: the call, not the session."""
+import os
+import signal
+import time
+
+import pytest
+
+
+def stateful(client, code, **args):
+    return client.python(code, state_mode="stateful", **args)
+
+
+DEATHS = {
+    "segfault": ("import ctypes; ctypes.string_at(0)", "crashed"),
+    "abort": ("import os; os.abort()", "crashed"),
+    "exit": ("import os; os._exit(3)", "crashed"),
+    "kill": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed"),
+    "terminate": ("import os, signal; signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)", "killed"),
+}
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_a_death_costs_the_call_only(client, name):
+    code, kind = DEATHS[name]
+    stateful(client, "x = [1]", session_name="s")
+    stateful(client, "x.append(2)", session_name="s")
+    dead = stateful(client, "print('before', flush=True)\nx.append(3)\n" + code, session_name="s")
+    assert (dead["ok"], dead["error_type"], dead["state"]) == (False, kind, "rolled_back")
+    assert dead["stdout"] == "before\n"
+    assert "rolled back" in dead["error"]
+    assert stateful(client, "x", session_name="s")["result"] == [1, 2]
+
+
+def test_many_deaths_in_a_row(client):
+    stateful(client, "n = 0", session_name="s")
+    for i in range(40):
+        assert stateful(client, "n += 1; n", session_name="s")["result"] == i + 1
+        assert stateful(client, "n = -1; import os; os._exit(1)", session_name="s")["state"] == "rolled_back"
+
+
+def test_the_first_call_dies(client):
+    dead = stateful(client, "import os; os._exit(1)", session_name="s")
+    assert dead["state"] == "rolled_back"
+    assert stateful(client, "x = 1; x", session_name="s")["result"] == 1
+
+
+def test_idle_death_is_repaired(client, engine):
+    pid = stateful(client, "x = 5; import os; os.getpid()", session_name="s")["result"]
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGKILL)
+    answer = stateful(client, "x", session_name="s")
+    assert (answer["result"], answer["retried"]) == (5, True)
+
+
+def test_a_timeout_that_has_to_kill(client):
+    stateful(client, "x = 5", session_name="s")
+    code = "x = 6\nimport time\nwhile True:\n    try:\n        while True: time.sleep(0.1)\n    except BaseException: pass"
+    answer = stateful(client, code, session_name="s", timeout_s=0.5)
+    assert (answer["error_type"], answer["state"]) == ("timeout", "rolled_back")
+    assert stateful(client, "x", session_name="s")["result"] == 5
+
+
+def test_a_stopped_process_times_out(client):
+    stateful(client, "x = 5", session_name="s")
+    answer = stateful(client, "import os, signal; x = 6; os.kill(os.getpid(), signal.SIGSTOP)", session_name="s", timeout_s=0.5)
+    assert (answer["error_type"], answer["state"]) == ("timeout", "rolled_back")
+    assert stateful(client, "x", session_name="s")["result"] == 5
+
+
+def test_an_interrupt_keeps_what_ran(client):
+    answer = stateful(client, "x = 6\nimport time\ntime.sleep(30)", session_name="s", timeout_s=0.5)
+    assert (answer["error_type"], answer["state"]) == ("timeout", "committed")
+    assert stateful(client, "x", session_name="s")["result"] == 6
+
+
+def test_cancel(client):
+    pending = client.start("execute", language="python", state_mode="stateful", session_name="s", code="import time\ny = 1\ntime.sleep(30)")
+    time.sleep(1)
+    assert pending.cancel()["cancelled"] is True
+    answer = pending.wait(10)
+    assert answer["error_type"] == "interrupted"
+    assert stateful(client, "y", session_name="s")["result"] == 1
+    assert client.call("cancel", msgid=pending.msgid)["cancelled"] is False
+
+
+def test_cancel_of_a_call_that_waits(client):
+    first = client.start("execute", language="python", state_mode="stateful", session_name="s", code="import time; time.sleep(1.5)")
+    second = client.start("execute", language="python", state_mode="stateful", session_name="s", code="z = 1")
+    assert second.cancel()["cancelled"] is True
+    answer = second.wait(1)
+    assert (answer["error_type"], answer["state"]) == ("interrupted", "unchanged")
+    assert first.wait()["ok"]
+    assert not stateful(client, "z", session_name="s")["ok"]
+
+
+def test_rollback_on_error(client):
+    stateful(client, "x = [1]", session_name="s")
+    answer = stateful(client, "x.append(2)\n1/0", session_name="s", on_error="rollback")
+    assert (answer["error_type"], answer["state"]) == ("exception", "rolled_back")
+    assert stateful(client, "x", session_name="s")["result"] == [1]
+
+
+def test_undo(client):
+    for i in range(4):
+        stateful(client, "x = %d" % i, session_name="s")
+    assert client.call("undo", session_name="s")["ok"]
+    assert stateful(client, "x", session_name="s")["result"] == 2
+    assert client.call("undo", session_name="s", steps=2)["ok"]
+    assert stateful(client, "x", session_name="s")["result"] == 0
+    refused = client.call("undo", session_name="s", steps=5)
+    assert (refused["ok"], refused["error_type"]) == (False, "validation")
+    stateful(client, "x = 9", session_name="s")
+    assert client.call("undo", session_name="s")["ok"]
+    assert stateful(client, "x", session_name="s")["result"] == 0
+
+
+def test_undo_to_the_beginning(client):
+    stateful(client, "x = 1", session_name="s")
+    assert client.call("undo", session_name="s")["ok"]
+    assert stateful(client, "x", session_name="s")["error_type"] == "exception"
+
+
+def test_undo_is_bounded(client):
+    for i in range(12):
+        stateful(client, "x = %d" % i, session_name="s")
+    sessions = client.call("list_sessions")["sessions"]
+    assert sessions[0]["undo_depth"] == 8
+    assert client.call("undo", session_name="s", steps=8)["ok"]
+    assert stateful(client, "x", session_name="s")["result"] == 3
+
+
+def test_checkpoints(client):
+    stateful(client, "x = 1", session_name="s")
+    assert client.call("checkpoint", session_name="s", label="one")["ok"]
+    stateful(client, "x = 2", session_name="s")
+    for _ in range(2):
+        assert client.call("restore", session_name="s", label="one")["ok"]
+        assert stateful(client, "x", session_name="s")["result"] == 1
+        stateful(client, "x = 3", session_name="s")
+    assert client.call("undo", session_name="s")["ok"]
+    assert stateful(client, "x", session_name="s")["result"] == 1
+    refused = client.call("restore", session_name="s", label="two")
+    assert (refused["ok"], refused["error_type"]) == (False, "validation")
+
+
+def test_branches(client):
+    stateful(client, "x = [1]", session_name="s")
+    answer = client.call("branch_session", session_name="s", new_name="b")
+    assert answer["ok"] and answer["session"]["session_name"] == "b"
+    stateful(client, "x.append(2)", session_name="b")
+    assert stateful(client, "x", session_name="s")["result"] == [1]
+    assert stateful(client, "x", session_name="b")["result"] == [1, 2]
+    assert stateful(client, "x = 0; import os; os._exit(1)", session_name="b")["state"] == "rolled_back"
+    assert stateful(client, "x", session_name="b")["result"] == [1, 2]
+    refused = client.call("branch_session", session_name="s", new_name="b")
+    assert (refused["ok"], refused["error_type"]) == (False, "validation")
+
+
+def test_threads_survive_a_rollback(client):
+    code = ("import threading, time\nticks = [0]\n"
+            "def tick():\n    while True:\n        ticks[0] += 1\n        time.sleep(0.01)\n"
+            "threading.Thread(target=tick, daemon=True).start()")
+    stateful(client, code, session_name="s")
+    time.sleep(0.2)
+    answer = stateful(client, "import os; os._exit(1)", session_name="s")
+    assert answer["state"] == "rolled_back"
+    answer = stateful(client, "a = ticks[0]; time.sleep(0.3); (threading.active_count(), ticks[0] > a)", session_name="s")
+    assert answer["result"] == [2, True], answer
+
+
+def test_a_daemon_ends_with_its_session(client, engine):
+    code = ("import subprocess\np = subprocess.Popen(['setsid', 'sh', '-c', 'sleep 1000 & sleep 1000'], start_new_session=True)\np.pid")
+    pid = stateful(client, code, session_name="s")["result"]
+    assert os.path.exists("/proc/%d" % pid)
+    assert client.call("close_session", session_name="s")["closed"]
+
+
+def test_a_stateless_call_leaves_no_process(client):
+    client.python("import subprocess\nsubprocess.Popen(['setsid', 'sleep', '1000'])", state_mode="stateless")
+
+
+def test_reads_in_parallel_while_busy(client):
+    stateful(client, "x = 1", session_name="s")
+    busy = client.start("execute", language="python", state_mode="stateful", session_name="s", code="import time; x = 2; time.sleep(2)")
+    time.sleep(0.3)
+    started = time.monotonic()
+    reads = [client.start("execute", language="python", state_mode="read_only", session_name="s", code="x + %d" % i) for i in range(6)]
+    assert [r.wait()["result"] for r in reads] == [1 + i for i in range(6)]
+    assert time.monotonic() - started < 1.5
+    assert busy.wait()["ok"]
+    assert client.python("x", state_mode="read_only", session_name="s")["result"] == 2
+
+
+def test_a_read_that_dies_leaves_the_session(client):
+    stateful(client, "x = 1", session_name="s")
+    answer = client.python("x = 2\nimport os; os._exit(1)", state_mode="read_only", session_name="s")
+    assert (answer["error_type"], answer["state"]) == ("crashed", "unchanged")
+    assert stateful(client, "x", session_name="s")["result"] == 1
+
+
+def test_close_while_busy(client):
+    busy = client.start("execute", language="python", state_mode="stateful", session_name="s", code="import time; time.sleep(60)")
+    queued = client.start("execute", language="python", state_mode="stateful", session_name="s", code="1")
+    time.sleep(0.7)
+    assert client.call("close_session", session_name="s")["closed"]
+    assert busy.wait(5)["error_type"] == "interrupted"
+    assert queued.wait(5)["error_type"] == "interrupted"
+
+
+def test_engine_death_ends_everything(new_engine):
+    engine = new_engine()
+    client = engine.client()
+    stateful(client, "import subprocess; subprocess.Popen(['sleep', '1000'])", session_name="s")
+    client.bash("sleep 1000 & true", state_mode="stateful", session_name="b")
+    os.kill(engine.pid, signal.SIGKILL)
+    engine.process.wait()
