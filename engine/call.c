@@ -593,6 +593,9 @@ void furca_call_died(struct furca_call *call, const struct furca_host *host)
 	else if (call->killed)
 		furca_call_fail(call, "interrupted", NULL, "The call was cancelled, did not react to an interrupt within %.3g s, and was killed.",
 				call->engine->config.grace_s);
+	else if (call->stop != FURCA_STOP_NONE && (!call->began || host->unread))
+		furca_call_fail(call, call->stop == FURCA_STOP_TIMEOUT ? "timeout" : "interrupted", "Run the call again.",
+				"The call was stopped before its code began; its process had been killed meanwhile.");
 	else if (status >= 0 && WIFSIGNALED(status))
 		judge_signal(call, host, WTERMSIG(status));
 	else if (status >= 0 && WIFEXITED(status))

@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -111,12 +113,25 @@ static void host_free(struct furca_host *host)
 	furca_engine_check_stopped(engine);
 }
 
+/*
+ * Whether the last message lies unread in its socket. Asked of the socket too, since a clone that was under way may hold the other end
+ * a little longer than the process that has died.
+ */
+static void look_for_unread(struct furca_host *host)
+{
+	int waiting = 0;
+
+	if (furca_stream_is_open(&host->control) && ioctl(host->control.fd.n, SIOCOUTQ, &waiting) == 0 && waiting > 0)
+		host->unread = true;
+}
+
 /* The end of the process, told once, after all that it had still said. */
 static void host_dead(struct furca_host *host, int status)
 {
 	if (host->dead)
 		return;
 	furca_stream_read_now(&host->control);
+	look_for_unread(host);
 	host->dead = true;
 	host->status = status;
 	furca_loop_drop(host->engine->loop, &host->pid_op);

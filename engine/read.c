@@ -11,6 +11,7 @@
 #include "base/banned.h"
 
 #define MAX_FILES 200	/* paths of each kind in `changes.files` */
+#define MAX_ATTEMPTS 3	/* copies tried, where their origin dies before they stand */
 #define PARK_US 10000	/* after a commit: calls that follow each other closely park nothing */
 
 static struct furca_init *init_of(const struct furca_host *host)
@@ -86,28 +87,35 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 		furca_call_finish(call);
 }
 
+/* Once more, from a new copy. */
+static void again(struct furca_call *call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_host *host = call->host;
+
+	furca_pipes_free(call->pipes);
+	call->pipes = NULL;
+	call->host = NULL;
+	call->own_host = false;
+	call->began = false;
+	call->attempts++;
+	call->phase = FURCA_CALL_WAITING;
+	furca_host_drop(host);
+	if (furca_session_enqueue(call->session, call, &err) < 0)
+		refuse(call, &err);
+}
+
 static void on_dead(void *owner, struct furca_host *host)
 {
 	struct furca_call *call = owner;
-	struct furca_session *s = call->session;
 	bool safe = !call->began || host->unread;
 
 	if (call->phase == FURCA_CALL_LISTING)
 		return; /* its cell is being asked still */
 	if (call->phase == FURCA_CALL_RUNNING && !call->killed && call->stop == FURCA_STOP_NONE && call->attempts == 0 &&
 	    ((safe && call->plan.retry != FURCA_RETRY_NEVER) || call->plan.retry == FURCA_RETRY_ALWAYS)) {
-		struct furca_err err = FURCA_ERR_INIT;
-
-		furca_pipes_free(call->pipes);
-		call->pipes = NULL;
-		call->host = NULL;
-		call->own_host = false;
-		call->attempts++;
 		call->retried = true;
-		call->phase = FURCA_CALL_WAITING;
-		furca_host_drop(host);
-		if (furca_session_enqueue(s, call, &err) < 0)
-			refuse(call, &err);
+		again(call);
 		return;
 	}
 	furca_call_died(call, host);
@@ -175,6 +183,10 @@ static void cloned(void *owner, struct furca_host *host, struct furca_view body,
 {
 	struct furca_call *call = owner;
 
+	if (err && err->code == FURCA_E_GONE && call->attempts < MAX_ATTEMPTS && call->plan.retry != FURCA_RETRY_NEVER) {
+		again(call); /* what was to be copied has just died; the session is being repaired */
+		return;
+	}
 	if (err) {
 		refuse(call, err);
 		return;

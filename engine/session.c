@@ -13,6 +13,7 @@
 #include "base/banned.h"
 
 #define RESTORE_US 5000000 /* a snapshot that does not become live by then is given up */
+#define MAX_ATTEMPTS 3	   /* clones tried, where the zygote dies before they stand */
 #define CLOSE_US 1000000   /* for EXIT traps and atexit */
 
 static void pump(struct furca_session *session);
@@ -162,10 +163,14 @@ static void live_cloned(void *owner, struct furca_host *host, struct furca_view 
 	if (err) {
 		furca_host_drop(host);
 		s->live = NULL;
-		if (s->state == FURCA_S_CLOSING)
+		if (s->state == FURCA_S_CLOSING) {
 			session_free(s);
-		else
+		} else if (err->code == FURCA_E_GONE && s->start_attempts++ < MAX_ATTEMPTS) {
+			furca_session_step(s, FURCA_EV_EMPTY); /* the zygote has just died; another is started */
+			furca_session_wake(s);
+		} else {
 			start_failed(s, err);
+		}
 		return;
 	}
 	if (s->state == FURCA_S_CLOSING)
@@ -173,6 +178,7 @@ static void live_cloned(void *owner, struct furca_host *host, struct furca_view 
 	if (s->has_limits)
 		(void)furca_limits_apply(host->proc.pid, &s->limits);
 	s->ever_live = true;
+	s->start_attempts = 0;
 	furca_session_step(s, FURCA_EV_READY);
 	furca_read_park(s);
 	furca_session_wake(s);

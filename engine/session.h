@@ -46,6 +46,7 @@ struct furca_session {
 	struct furca_init *park_init;	/* asked for its cell */
 	furca_op_id park_op;
 	struct furca_buf parked_isolation;
+	unsigned start_attempts;
 	bool repaired;			/* the next answer says `retried` */
 	bool ever_live;
 	struct furca_buf note;		/* words that are due in the next answer: what was lost meanwhile */

@@ -4,6 +4,8 @@
 
 #include "base/banned.h"
 
+#define MAX_ATTEMPTS 3 /* clones tried, where the zygote dies before they stand */
+
 static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err);
 
 static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body)
@@ -60,6 +62,10 @@ static void cloned(void *owner, struct furca_host *host, struct furca_view body,
 	struct furca_call *call = owner;
 	uint64_t us = 0;
 
+	if (err && err->code == FURCA_E_GONE && call->attempts < MAX_ATTEMPTS) {
+		again(call); /* the zygote has just died; another is started */
+		return;
+	}
 	if (err) {
 		furca_call_fail_err(call, err);
 		furca_call_finish(call);
