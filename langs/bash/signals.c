@@ -203,14 +203,19 @@ static void timer_set(int64_t us)
 		(void)syscall(SYS_timer_settime, timer, 0, &t, NULL);
 }
 
-/* To the whole process group but us: a trap of the session's on SIGINT could leave this handler by a jump, or go on. */
+/*
+ * To the whole process group but us: a trap of the session's on SIGINT would make bash forget the interrupt. All signals are
+ * blocked here, and our own one is taken back before it is delivered.
+ */
 static void group_sigint(void)
 {
-	struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+	static const struct timespec now;
+	sigset_t set;
 
-	(void)sigaction(SIGINT, &ignore, &before);
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGINT);
 	(void)kill(0, SIGINT);
-	(void)sigaction(SIGINT, &before, NULL);
+	(void)sigtimedwait(&set, NULL, &now);
 }
 
 static void on_interrupt(int sig, siginfo_t *info, void *context)
