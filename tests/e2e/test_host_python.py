@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from hostlib import COPY, INTERRUPT, SESSION, SNAPSHOT, STATELESS, Host, libexec
+from hostlib import COPY, INTERRUPT, SESSION, SNAPSHOT, STATELESS, Host, Surface, libexec
 
 PROGRAM = os.path.join(libexec(), "furca-python")
 MODULE = os.path.join(libexec(), "_furca_host.abi3.so")
@@ -52,6 +52,28 @@ def zygote():
 @pytest.fixture
 def session(zygote):
     host = zygote.clone(SESSION)
+    yield host
+    host.kill()
+
+
+@pytest.fixture(scope="module")
+def surface():
+    surface = Surface()
+    yield surface
+    surface.end()
+
+
+@pytest.fixture(scope="module")
+def cell_zygote(surface):
+    host = surface.spawn([PROGRAM], env=ENVIRONMENT, capabilities=CAPABILITIES)
+    yield host
+    host.kill()
+
+
+@pytest.fixture
+def celled(cell_zygote):
+    """A session whose copies get cells, as under an engine."""
+    host = cell_zygote.clone(SESSION)
     yield host
     host.kill()
 
@@ -473,49 +495,61 @@ def test_snapshot_is_promoted(session):
     snapshot.kill()
 
 
-def test_sleeping_threads_park_in_a_copy(session):
-    ran(session, "import threading, time\nn = 0\ndef tick():\n    global n\n    while True:\n        n += 1; time.sleep(0.03)\n"
+def test_sleeping_threads_park_in_a_copy(celled):
+    ran(celled, "import threading, time\nn = 0\ndef tick():\n    global n\n    while True:\n        n += 1; time.sleep(0.03)\n"
                  "for _ in range(3): threading.Thread(target=tick, daemon=True).start()\ntime.sleep(0.05)")
     still = 0
     for _ in range(5):
-        copy = session.clone(COPY)
+        copy = celled.copy()
         assert copy.cloned["threads"] == 4
         moved, threads = value(copy, "a = n\nt = time.monotonic()\nwhile time.monotonic() < t + 0.1: print(end='.')\n[n - a, threading.active_count()]")
         assert threads == 4
         still += moved == 0
         copy.kill()
     assert still >= 2, "a thread that was awake when the copy was made runs on; most were asleep"
-    assert value(session, "a = n\ntime.sleep(0.1)\nn > a") is True
+    assert value(celled, "a = n\ntime.sleep(0.1)\nn > a") is True
 
 
-def test_computing_threads_do_not_stall_a_copy(session):
-    ran(session, "import threading, time\nn = 0\ndef count():\n    global n\n    while True: n += 1\n"
+def test_computing_threads_do_not_stall_a_copy(celled):
+    ran(celled, "import threading, time\nn = 0\ndef count():\n    global n\n    while True: n += 1\n"
                  "for _ in range(3): threading.Thread(target=count, daemon=True).start()")
     for _ in range(10):
-        copy = session.clone(COPY)
+        copy = celled.copy()
         time.sleep(0.02)
         begin = time.monotonic()
         assert value(copy, "for i in range(20): print(i)\n5") == 5
         assert time.monotonic() - begin < 2
         copy.kill()
-    assert value(session, "a = n\ntime.sleep(0.1)\nn > a") is True
+    assert value(celled, "a = n\ntime.sleep(0.1)\nn > a") is True
 
 
-def test_workers_serve_a_look(session):
-    ran(session, "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\npool.submit(abs, -1).result()")
-    copy = session.clone(COPY)
+def test_workers_serve_a_look(celled):
+    ran(celled, "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\npool.submit(abs, -1).result()")
+    copy = celled.copy()
     begin = time.monotonic()
     assert value(copy, "pool.submit(abs, -2).result()") == 2
     assert time.monotonic() - begin < 1
     copy.kill()
 
 
-def test_parked_threads_run_where_the_look_waits_for_them(session):
-    ran(session, "import threading, time\ndone = threading.Event()\ndef work():\n    time.sleep(0.3); done.set()\n"
+def test_parked_threads_run_where_the_look_waits_for_them(celled):
+    ran(celled, "import threading, time\ndone = threading.Event()\ndef work():\n    time.sleep(0.3); done.set()\n"
                  "t = threading.Thread(target=work); t.start()")
-    copy = session.clone(COPY)
+    copy = celled.copy()
     assert value(copy, "done.wait(5)") is True
     copy.kill()
+
+
+def test_without_thread_numbers_a_copy_is_a_fork(session):
+    """Without a pid namespace the threads cannot live on; the interpreter is told, the generator stays the session's."""
+    ran(session, "import threading, time, random\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nrandom.seed(3)")
+    copy = session.clone(COPY)
+    assert copy.cloned["threads"] == 1
+    threads, draw = value(copy, "[threading.active_count(), random.random()]")
+    assert threads == 1
+    assert value(copy, "t = threading.Thread(target=print, args=('new',)); t.start(); t.join()\n1") == 1
+    copy.kill()
+    assert value(session, "[threading.active_count(), random.random()]") == [2, draw]
 
 
 def test_openssl_does_not_repeat(session):
