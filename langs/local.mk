@@ -11,12 +11,15 @@ libfurca_lang_la_SOURCES = langs/lang.c langs/lang.h
 libfurca_lang_la_LIBADD = libfurca-base.la
 
 if HAVE_CHECK
-langs_tests = tests/unit/test_output tests/unit/test_lang
+langs_tests = tests/unit/test_host tests/unit/test_output tests/unit/test_lang
 check_PROGRAMS += $(langs_tests)
 TESTS += $(langs_tests)
 tests_unit_test_output_SOURCES = tests/unit/test_output.c
 tests_unit_test_output_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_output_LDADD = libfurca-host.la $(CHECK_LIBS)
+tests_unit_test_host_SOURCES = tests/unit/test_host.c
+tests_unit_test_host_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_host_LDADD = libfurca-host.la $(CHECK_LIBS)
 tests_unit_test_lang_SOURCES = tests/unit/test_lang.c
 tests_unit_test_lang_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_lang_LDADD = libfurca-lang.la $(CHECK_LIBS)

@@ -21,6 +21,7 @@ import warnings
 INTERRUPT = 58  # the engine's signal
 SESSION, STATELESS, COPY, SNAPSHOT, BRANCH = 1, 2, 3, 4, 5
 MAX_SOURCES = 64 << 20
+MAX_SOURCE_FILES = 20000
 MAX_NAMES = 1000
 FUTURES = 0
 for _name in __future__.all_feature_names:
@@ -212,7 +213,7 @@ def _remember(filename, source):
     global _sources_size
     _sources_size += entry[0] - _sources.get(filename, (0,))[0]
     linecache.cache[filename] = _sources[filename] = entry
-    while len(_sources) > 1 and _sources_size > MAX_SOURCES:
+    while len(_sources) > 1 and (_sources_size > MAX_SOURCES or len(_sources) > MAX_SOURCE_FILES):
         gone = next(iter(_sources))
         _sources_size -= _sources.pop(gone)[0]
         linecache.cache.pop(gone, None)
@@ -507,6 +508,19 @@ def _safe(group):
     return [name if name.isascii() else name.encode("utf-8", "backslashreplace").decode() for name in group[:MAX_NAMES]]
 
 
+def _suggestion(error):
+    """What to change, where the error alone does not say it to somebody who cannot see the session. UTF-8 bytes or None."""
+    said = None
+    if isinstance(error, SyntaxError) and isinstance(error.text, str) and error.text.lstrip()[:1] in ("!", "%"):
+        said = "This is plain Python without IPython's ! and %: use language='bash', or the subprocess module."
+    elif isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] not in sys.modules:
+        said = ("Declare an environment with create_env whose dependencies bring %s, and pass its venv_id."
+                % _safe([error.name.partition(".")[0]])[0])
+    elif isinstance(error, EOFError) and "EOF when reading a line" in str(error):
+        said = "Nobody types here: standard input is empty. Put the values into the code."
+    return said.encode() if said else None
+
+
 def finish(error, shown):
     """The call's end as a tuple for C."""
     with _guard:
@@ -527,7 +541,7 @@ def _finish(error, shown):
     changes = _changes()
     displayed = display.end()
     data, left = shown or (None, 0)
-    suggestion = None
+    suggestion = None if error is None else _suggestion(error)
     _call.before = {}
     return how, status, said, suggestion, data, left, displayed, changes, _call.changed
 

@@ -191,6 +191,23 @@ def test_exit_ends_the_call_only(session, code, status):
     assert error(session, "input()").endswith("EOFError: EOF when reading a line")
 
 
+def test_suggestions(session):
+    assert "bash" in session.run("!ls").body["suggestion"]
+    assert "create_env" in session.run("import no_such_module.sub").body["suggestion"]
+    assert "input is empty" in session.run("input()").body["suggestion"]
+    assert session.run("1/0").body["suggestion"] is None
+
+
+def test_few_descriptors(zygote):
+    session = zygote.clone(SESSION)
+    ran(session, "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))")
+    copy = session.clone(COPY)
+    assert value(copy, "capabilities.echo(1)") == 1
+    assert value(session, "capabilities.echo(2)") == 2
+    for host in (copy, session):
+        host.kill()
+
+
 def test_hostile_objects(session):
     ran(session, "class A:\n    def __repr__(self): raise RuntimeError('no repr')\nclass E(Exception):\n    def __str__(self): raise ValueError")
     assert "no repr" in error(session, "A()")
