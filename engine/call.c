@@ -360,7 +360,8 @@ static void on_grace(void *owner)
 
 static void stop_waiting(struct furca_call *call)
 {
-	const char *what = call->launch && furca_launch_building(call->launch) ? "its environment was being built"
+	const struct furca_launch *launch = call->launch ? call->launch : call->session ? call->session->launch : NULL;
+	const char *what = launch && furca_launch_building(launch)	       ? "its environment was being built"
 			   : call->session                                      ? "it was waiting for its turn in the session"
 										: "its process was being started";
 

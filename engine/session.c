@@ -93,7 +93,7 @@ static void woken(void *owner)
 
 void furca_session_wake(struct furca_session *s)
 {
-	if (!s->pump_op && (s->first || s->state == FURCA_S_NEW))
+	if (!s->pump_op && (s->first || s->state == FURCA_S_NEW || s->state == FURCA_S_STARTING))
 		(void)furca_loop_defer(s->engine->loop, woken, s, &s->pump_op);
 }
 
@@ -190,6 +190,8 @@ static void launched(void *owner, struct furca_host *zygote, const struct furca_
 	struct furca_err failure = FURCA_ERR_INIT;
 	char label[96];
 
+	if (s->state == FURCA_S_CLOSING)
+		return;
 	if (!zygote) {
 		start_failed(s, err);
 		return;
@@ -290,6 +292,14 @@ static void pump_reads(struct furca_session *s)
 	}
 }
 
+/* Nothing was made, and nobody waits for it any more: a build of its environment has no reason to go on. */
+static bool was_for_nothing(const struct furca_session *s)
+{
+	if (s->first || s->ever_live || s->running || s->recovering)
+		return false;
+	return s->state == FURCA_S_NEW || (s->state == FURCA_S_STARTING && s->launch && furca_launch_building(s->launch));
+}
+
 static void pump(struct furca_session *s)
 {
 	if (s->state == FURCA_S_CLOSING || s->state == FURCA_S_DEAD)
@@ -309,8 +319,8 @@ static void pump(struct furca_session *s)
 			begin_start(s, s->first->client);
 	} while (s->pump_again && s->state != FURCA_S_CLOSING);
 	s->pumping = false;
-	if (s->state == FURCA_S_NEW && !s->first && !s->ever_live && !s->running && !s->recovering)
-		furca_session_close(s, NULL, NULL); /* nothing was made after all */
+	if (was_for_nothing(s))
+		furca_session_close(s, NULL, NULL);
 }
 
 static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body)
