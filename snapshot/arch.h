@@ -8,6 +8,7 @@
  *   furca_arch_clone_at   clone3 whose child goes on at a saved context, which returns 1 there
  *   furca_arch_tls, _set_tls   the thread pointer; gs: x86's second base, 0 elsewhere
  *   furca_arch_frame_*    the registers in a signal frame: where the thread stood, and putting it back onto its system call
+ *   furca_arch_frame_call      the system call that the frame returned from, read from the code before it; false: not readable
  *
  * Everything here is async-signal-safe and may be used while all other threads stand still.
  */

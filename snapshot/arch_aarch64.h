@@ -87,3 +87,23 @@ static inline void furca_arch_frame_rewind(ucontext_t *frame, long nr, unsigned 
 	frame->uc_mcontext.regs[8] = (unsigned long)nr;
 	frame->uc_mcontext.pc -= FURCA_ARCH_SYSCALL_LENGTH;
 }
+
+static inline long furca_arch_frame_number(const ucontext_t *frame)
+{
+	return (long)frame->uc_mcontext.regs[8];
+}
+
+static inline void furca_arch_frame_interrupt(ucontext_t *frame)
+{
+	frame->uc_mcontext.regs[0] = (unsigned long)-4;
+	frame->uc_mcontext.pc += FURCA_ARCH_SYSCALL_LENGTH;
+}
+
+/* The first argument is gone, for the result stands in its register. */
+static inline bool furca_arch_frame_call(const ucontext_t *frame, long *ret_nr, unsigned long ret_argument[6])
+{
+	(void)frame;
+	(void)ret_nr;
+	(void)ret_argument;
+	return false;
+}

@@ -95,3 +95,36 @@ static inline void furca_arch_frame_rewind(ucontext_t *frame, long nr, unsigned 
 	frame->uc_mcontext.gregs[REG_RAX] = nr;
 	frame->uc_mcontext.gregs[REG_RIP] -= FURCA_ARCH_SYSCALL_LENGTH;
 }
+
+/* Of a frame whose pc is at the instruction. */
+static inline long furca_arch_frame_number(const ucontext_t *frame)
+{
+	return (long)frame->uc_mcontext.gregs[REG_RAX];
+}
+
+/* Makes such a frame return -EINTR from the call. */
+static inline void furca_arch_frame_interrupt(ucontext_t *frame)
+{
+	frame->uc_mcontext.gregs[REG_RAX] = -4;
+	frame->uc_mcontext.gregs[REG_RIP] += FURCA_ARCH_SYSCALL_LENGTH;
+}
+
+/*
+ * The number is gone from the registers, the arguments are not. Compilers put it there by `mov $number, %eax` right before the
+ * instruction, or with one short instruction between that does not touch it.
+ */
+static inline bool furca_arch_frame_call(const ucontext_t *frame, long *ret_nr, unsigned long ret_argument[6])
+{
+	static const int order[6] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
+	const unsigned char *p = (const unsigned char *)furca_arch_frame_pc(frame) - FURCA_ARCH_SYSCALL_LENGTH;
+
+	/* mov N(%rsp), %edi or xor $N, %sil */
+	if (p[-5] != 0xb8 && ((p[-4] == 0x8b && p[-3] == 0x7c && p[-2] == 0x24) || (p[-4] == 0x40 && p[-3] == 0x80 && p[-2] == 0xf6)))
+		p -= 4;
+	if (p[-5] != 0xb8 || p[-1] || p[-2])
+		return false;
+	*ret_nr = p[-4] | p[-3] << 8;
+	for (int i = 0; i < 6; i++)
+		ret_argument[i] = (unsigned long)frame->uc_mcontext.gregs[order[i]];
+	return true;
+}

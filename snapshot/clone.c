@@ -79,7 +79,7 @@ static uint64_t resident_bytes(void)
 }
 
 /* The caller's own slot; the other threads filled theirs in the handler. */
-static int record_caller(uint64_t pending)
+static int record_caller(void)
 {
 	struct furca_thread *thread =
 		furca_threads_take(furca_thread_word(furca_freeze_generation(), FURCA_THREAD_TAKEN));
@@ -88,7 +88,7 @@ static int record_caller(uint64_t pending)
 		return -E2BIG;
 	thread->parked = 0;
 	thread->proc_tid = 0;
-	thread->pending = pending;
+	thread->pending = 0;
 	furca_thread_record(thread);
 	if (!thread->robust) {
 		thread->robust = furca_born_unpromoted.robust;
@@ -288,15 +288,14 @@ static int freeze(struct attempt *a)
 /* With all signals blocked: stops the other threads and looks at them. 0 or -errno; a->frozen says whether to thaw. */
 static int stop_others(struct attempt *a)
 {
-	uint64_t pending = 0;
 	int r;
 
-	if (furca_born.way == FURCA_WAY_ALL_THREADS) {
-		if ((r = freeze(a)) < 0 || (r = furca_detect_threads(&pending, a->err)) < 0)
-			return r;
-	}
-	if ((r = record_caller(pending)) < 0)
+	if (furca_born.way == FURCA_WAY_ALL_THREADS && (r = freeze(a)) < 0)
+		return r;
+	if ((r = record_caller()) < 0)
 		return furca_fail(a->err, FURCA_E_CLONE, -r, "the process has more than %d threads", FURCA_THREADS_MAX);
+	if (a->frozen && (r = furca_detect_threads(furca_born.caller, a->deadline_us, a->err)) < 0)
+		return r;
 	if (a->frozen && !furca_born.keep_tids && (r = may_renumber(a->err)) < 0)
 		return r;
 	if ((r = furca_barriers_census(furca_born.plan)) < 0)

@@ -159,52 +159,38 @@ int furca_detect_process(int threads, struct furca_err *err)
 	return 0;
 }
 
-/* What clone() gives every new thread as its maker has it. */
-static const char *const common[] = {"\nUid:", "\nGid:", "\nCapEff:", "\nCapPrm:", "\nNoNewPrivs:", "\nSeccomp:"};
-
-static bool same_line(const char *a, const char *b, const char *key)
+static const char *difference(const struct furca_thread *thread, const struct furca_thread *caller)
 {
-	const char *p = furca_raw_after(a, key), *q = furca_raw_after(b, key);
-
-	if (!p || !q)
-		return p == q;
-	while (*p == *q && *p && *p != '\n')
-		p++, q++;
-	return *p == *q;
-}
-
-static const char *difference(const struct furca_thread *thread, const char *theirs, const char *ours, pid_t self)
-{
-	for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
-		if (!same_line(theirs, ours, common[i]))
-			return "credentials or a system call filter of its own";
-	if (furca_raw(SYS_kcmp, self, thread->tid, KCMP_FILES, 0, 0) > 0)
+	if (memcmp(&thread->credentials, &caller->credentials, sizeof(thread->credentials)) != 0)
+		return "credentials or a system call filter of its own";
+	if (furca_raw(SYS_kcmp, caller->tid, thread->tid, KCMP_FILES, 0, 0) > 0)
 		return "a table of descriptors of its own";
-	if (furca_raw(SYS_kcmp, self, thread->tid, KCMP_FS, 0, 0) > 0)
+	if (furca_raw(SYS_kcmp, caller->tid, thread->tid, KCMP_FS, 0, 0) > 0)
 		return "a working directory of its own";
 	return NULL;
 }
 
-int furca_detect_threads(uint64_t *ret_pending, struct furca_err *err)
+int furca_detect_threads(struct furca_thread *caller, int64_t deadline_us, struct furca_err *err)
 {
-	static char ours[2048], theirs[2048];
-	uint64_t word = furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN);
-	pid_t self = (pid_t)furca_raw(SYS_gettid);
+	static char buf[2048];
+	uint64_t word = furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN), common = 0;
 	const char *p;
 
-	if (furca_raw_read_file("/proc/thread-self/status", ours, sizeof(ours)) <= 0)
-		return furca_fail(err, FURCA_E_SYSTEM, ENOENT, "cannot read the state of the process from /proc");
-	*ret_pending = (p = furca_raw_after(ours, "\nSigPnd:")) ? furca_raw_number(&p, 16) : 0;
+	if (furca_freeze_roll_call(caller, deadline_us) < 0)
+		return furca_fail_suggest(err, FURCA_E_CLONE, ETIMEDOUT, "Try again when the machine is less busy.",
+					  "the stopped threads did not get a processor in time");
+	furca_raw(SYS_rt_sigpending, &caller->pending, 8);
+	/* A clone does not inherit what is pending for the process as a whole. */
+	if (furca_task_status(0, buf, sizeof(buf)) > 0 && (p = furca_raw_after(buf, "\nShdPnd:")))
+		common = furca_raw_number(&p, 16);
+	caller->pending &= ~common;
 	for (uint32_t i = 0; i < furca_threads_high(); i++) {
 		struct furca_thread *thread = furca_threads_at(i);
 
-		if (thread->word != word || !thread->proc_tid)
+		if (thread->word != word || thread == caller)
 			continue;
-		if (furca_task_status(thread->proc_tid, theirs, sizeof(theirs)) <= 0)
-			continue;
-		if ((p = furca_raw_after(theirs, "\nSigPnd:")))
-			thread->pending = furca_raw_number(&p, 16);
-		const char *what = difference(thread, theirs, ours, self);
+		thread->pending &= ~common;
+		const char *what = difference(thread, caller);
 		if (what)
 			return furca_fail_suggest(err, FURCA_E_CLONE, 0, "End that thread, or let all threads share these things.",
 						  "thread %d (%s) has %s", thread->tid, thread->name, what);

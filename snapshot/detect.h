@@ -14,10 +14,10 @@
 int furca_detect_process(int threads, struct furca_err *err);
 
 /*
- * While all threads stand still: reads each thread's status, notes its pending signals, and compares credentials, filters, file
- * table and working directory with the caller's, whose own pending signals go to *ret_pending. Raw calls only. As above.
+ * While all threads stand still, the caller's slot filled: notes which signals are pending for each thread, and compares credentials,
+ * filters, file table and working directory with the caller's. Raw calls only. As above.
  */
-int furca_detect_threads(uint64_t *ret_pending, struct furca_err *err);
+int furca_detect_threads(struct furca_thread *caller, int64_t deadline_us, struct furca_err *err);
 
 /* Whether a thread that stands still holds a robust mutex; such locks name their owner by thread number. Raw. */
 bool furca_detect_robust_held(const struct furca_thread *thread);

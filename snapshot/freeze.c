@@ -28,9 +28,10 @@ struct kernel_sigaction {
 };
 
 static struct {
-	uint32_t gate; /* futex: the generation that stands still, 0: open */
+	uint32_t gate; /* futex: twice the generation that stands still, +1 while the roll is called; 0: open */
 	uint32_t generation;
 	uint32_t arrived, wanted; /* futex: threads that have stopped in this attempt, how many are to */
+	uint32_t answered;	  /* futex: threads that have noted their pending signals */
 	furca_freeze_reborn_fn *reborn;
 	struct kernel_sigaction former; /* libc's */
 	char names[16384];		/* of /proc/self/task */
@@ -50,17 +51,41 @@ struct census {
 	bool queue_full;  /* the user's limit on queued signals is used up */
 };
 
+/* All signals are blocked in the handler, so that what is pending is all there is. */
+static void answer(struct furca_thread *thread)
+{
+	uint64_t pending = 0;
+
+	furca_raw(SYS_rt_sigpending, &pending, 8);
+	thread->pending = pending;
+	if (furca_add(&world.answered, 1) >= furca_load(&world.wanted))
+		furca_raw_wake(&world.answered, 1, FURCA_RAW_PRIVATE);
+}
+
+static void stay(struct furca_thread *thread, uint32_t generation)
+{
+	uint32_t gate;
+	bool called = false;
+
+	while ((gate = furca_load(&world.gate)) >> 1 == generation) {
+		if ((gate & 1) && !called) {
+			called = true;
+			answer(thread);
+			continue;
+		}
+		furca_raw_wait(&world.gate, gate, -1, FURCA_RAW_PRIVATE);
+	}
+}
+
 /* Waits in the handler while the gate is shut or the thread is parked, then gives the slot back. */
 static void wait_at_gate(struct furca_thread *thread)
 {
 	for (;;) {
 		uint64_t word = furca_load(&thread->word);
-		uint32_t generation = furca_thread_generation(word);
 		uint32_t parked;
 		bool was_parked = false;
 
-		while (furca_load(&world.gate) == generation)
-			furca_raw_wait(&world.gate, generation, -1, FURCA_RAW_PRIVATE);
+		stay(thread, furca_thread_generation(word));
 		while ((parked = furca_load(&thread->parked)) != FURCA_THREAD_RUNS) {
 			was_parked = true;
 			furca_raw_wait(&thread->parked, parked, -1, FURCA_RAW_PRIVATE);
@@ -104,9 +129,11 @@ static void handler(int sig, siginfo_t *info, void *context)
 			   furca_thread_word(generation, FURCA_THREAD_ARRIVED)))
 		return;
 	furca_thread_record(thread);
-	furca_interrupted_repair(&thread->call, context);
+	bool rewound = furca_interrupted_repair(&thread->call, context);
 	thread->inside = furca_inside(context);
 	stand_still(thread, generation);
+	/* The slot is another's from here on. */
+	furca_interrupted_release(context, rewound);
 }
 
 int furca_freeze_init(furca_freeze_reborn_fn *reborn, struct furca_err *err)
@@ -320,7 +347,7 @@ static int attempt(struct census *census, int64_t patience_us, int64_t deadline_
 {
 	furca_store(&world.arrived, 0);
 	furca_store(&world.wanted, INT_MAX);
-	furca_store(&world.gate, census->generation);
+	furca_store(&world.gate, census->generation << 1);
 	take_over(census->generation);
 	for (int tries = 0;; tries++) {
 		int frozen = count_frozen(census->generation);
@@ -375,9 +402,11 @@ int furca_freeze(int64_t deadline_us, struct furca_err *err)
 	if (census.directory < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, (int)-census.directory, "cannot list the threads of the process");
 	for (;;) {
-		do
-			census.generation = ++world.generation;
-		while (census.generation == 0);
+		/* 31 bits, for the gate has one more; never 0. */
+		world.generation = (world.generation + 1) & 0x7fffffffU;
+		if (world.generation == 0)
+			world.generation = 1;
+		census.generation = world.generation;
 		census.pass = 0;
 		r = attempt(&census, furca_raw_now_us() + patience_us, deadline_us);
 		if (r == 0)
@@ -397,6 +426,30 @@ int furca_freeze(int64_t deadline_us, struct furca_err *err)
 		return 0;
 	}
 	return blame(&census, r, err);
+}
+
+/* A parked thread is not asked: nobody may have sent it anything, unless others run. */
+static bool is_asked(const struct furca_thread *thread, const struct furca_thread *caller)
+{
+	return thread->word == furca_thread_word(world.generation, FURCA_THREAD_FROZEN) && !thread->parked && thread != caller;
+}
+
+int furca_freeze_roll_call(const struct furca_thread *caller, int64_t deadline_us)
+{
+	uint32_t want = 0, answered;
+
+	for (uint32_t i = 0; i < furca_threads_high(); i++)
+		want += is_asked(furca_threads_at(i), caller);
+	furca_store(&world.answered, 0);
+	furca_store(&world.wanted, want);
+	furca_store(&world.gate, world.generation << 1 | 1);
+	furca_raw_wake(&world.gate, INT_MAX, FURCA_RAW_PRIVATE);
+	while ((answered = furca_load(&world.answered)) < want) {
+		if (furca_raw_now_us() > deadline_us)
+			return -ETIMEDOUT;
+		furca_raw_wait(&world.answered, answered, 1000, FURCA_RAW_PRIVATE);
+	}
+	return 0;
 }
 
 void furca_freeze_thaw(void)

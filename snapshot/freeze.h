@@ -40,6 +40,12 @@ int furca_freeze(int64_t deadline_us, struct furca_err *err);
 /* The generation of the present freeze: slots whose word is furca_thread_word(it, FURCA_THREAD_FROZEN) stand still. */
 uint32_t furca_freeze_generation(void);
 
+/*
+ * While all stand still: has every thread that is not parked note the signals that are pending for it (its own and the process's),
+ * which nobody else can see as cheaply. `caller` is the calling thread's slot. 0 or -ETIMEDOUT. Raw.
+ */
+int furca_freeze_roll_call(const struct furca_thread *caller, int64_t deadline_us);
+
 /* Opens the gate. */
 void furca_freeze_thaw(void);
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <signal.h>
 
 #include "snapshot/raw.h"
 #include "snapshot/task.h"
@@ -75,6 +76,8 @@ static bool may_restart(const struct furca_thread_call *call)
 	return false;
 }
 
+static bool notes_needed;
+
 void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid)
 {
 	char buf[256];
@@ -82,7 +85,7 @@ void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid)
 
 	call->nr = -1;
 	/* "running", "-1 sp pc", or the number, six arguments, sp and pc. */
-	if (furca_task_syscall(proc_tid, buf, sizeof(buf)) <= 0 || *p < '0' || *p > '9')
+	if (!furca_load(&notes_needed) || furca_task_syscall(proc_tid, buf, sizeof(buf)) <= 0 || *p < '0' || *p > '9')
 		return;
 	long nr = (long)furca_raw_number(&p, 10);
 	for (int i = 0; i < 6; i++)
@@ -92,13 +95,56 @@ void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid)
 	call->nr = nr;
 }
 
-void furca_interrupted_repair(const struct furca_thread_call *call, ucontext_t *frame)
+bool furca_interrupted_repair(struct furca_thread_call *call, ucontext_t *frame)
 {
-	/* Where the call is another by now than the one noted, it has an EINTR of its own. */
-	if (call->nr < 0 || furca_arch_frame_result(frame) != -EINTR || call->pc != furca_arch_frame_pc(frame) ||
-	    call->sp != furca_arch_frame_sp(frame))
-		return;
-	if (!furca_arch_is_syscall(call->pc - FURCA_ARCH_SYSCALL_LENGTH) || !may_restart(call))
-		return;
+	unsigned long pc = furca_arch_frame_pc(frame);
+
+	if (furca_arch_frame_result(frame) != -EINTR || !furca_arch_is_syscall(pc - FURCA_ARCH_SYSCALL_LENGTH))
+		return false;
+	if (call->nr >= 0) {
+		/* Where the call is another by now than the one noted, it has an EINTR of its own. */
+		if (call->pc != pc || call->sp != furca_arch_frame_sp(frame))
+			return false;
+	} else if (!furca_arch_frame_call(frame, &call->nr, call->argument)) {
+		furca_store(&notes_needed, true);
+		return false;
+	}
+	if (!may_restart(call))
+		return false;
 	furca_arch_frame_rewind(frame, call->nr, call->argument[0]);
+	return true;
+}
+
+/* Calls that the kernel restarts after our handler, and that a handler without SA_RESTART would have ended. */
+static bool is_slow(long nr)
+{
+	static const long slow[] = {SYS_read,	 SYS_readv,   SYS_write, SYS_writev, SYS_recvfrom, SYS_recvmsg, SYS_sendto,
+				    SYS_sendmsg, SYS_accept4, SYS_wait4, SYS_waitid, SYS_flock};
+
+	for (size_t i = 0; i < sizeof(slow) / sizeof(slow[0]); i++)
+		if (slow[i] == nr)
+			return true;
+	return false;
+}
+
+void furca_interrupted_release(ucontext_t *frame, bool rewound)
+{
+	struct {
+		void *handler;
+		unsigned long flags;
+		void *restorer;
+		uint64_t mask;
+	} action = {0};
+	uint64_t pending = 0, blocked = *(const uint64_t *)&frame->uc_sigmask;
+
+	furca_raw(SYS_rt_sigpending, &pending, 8);
+	pending &= ~blocked & ~(3ULL << 31); /* 32 and 33 are libc's */
+	if (!pending || !furca_arch_is_syscall(furca_arch_frame_pc(frame)))
+		return;
+	/* The lowest is delivered first. */
+	furca_raw(SYS_rt_sigaction, __builtin_ctzll(pending) + 1, NULL, &action, 8);
+	if (action.handler == (void *)SIG_DFL || action.handler == (void *)SIG_IGN)
+		return;
+	if (rewound || (!(action.flags & SA_RESTART) && is_slow(furca_arch_frame_number(frame))))
+		furca_arch_frame_interrupt(frame);
 }

@@ -6,13 +6,25 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 #include <ucontext.h>
 
 #include "snapshot/thread.h"
 
-/* Before the signal is sent: notes the call that the thread is in. Raw calls only. */
+/*
+ * Before the signal is sent: notes the call that the thread is in. That costs 15 us of reading /proc, so it is only done in processes
+ * where the handler once could not tell the call from the code (there, that one call has shown EINTR). Raw calls only.
+ */
 void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid);
 
-/* In the handler: rewinds the frame where that call was interrupted and may be started again. Async-signal-safe. */
-void furca_interrupted_repair(const struct furca_thread_call *call, ucontext_t *frame);
+/*
+ * In the handler: rewinds the frame where that call was interrupted and may be started again; says whether. Async-signal-safe.
+ */
+bool furca_interrupted_repair(struct furca_thread_call *call, ucontext_t *frame);
+
+/*
+ * In the handler, last: where a signal came meanwhile that the program handles, the call ends with EINTR after all, as that
+ * signal would have made it. Async-signal-safe.
+ */
+void furca_interrupted_release(ucontext_t *frame, bool rewound);

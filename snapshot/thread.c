@@ -15,6 +15,7 @@
 #define PR_GET_TID_ADDRESS 40
 #endif
 
+#define CAPABILITY_VERSION 0x20080522 /* _LINUX_CAPABILITY_VERSION_3 */
 #define RSEQ_UNREGISTER 1
 #define RSEQ_SIZE_MIN 32
 #define IOPRIO_WHO_PROCESS 1
@@ -87,6 +88,30 @@ static void record_rseq(struct furca_thread *thread)
 	thread->rseq_size = __rseq_size < RSEQ_SIZE_MIN ? RSEQ_SIZE_MIN : __rseq_size;
 }
 
+static void record_credentials(struct furca_thread_credentials *ret)
+{
+	struct {
+		uint32_t version;
+		int32_t pid;
+	} header = {CAPABILITY_VERSION, 0};
+	struct {
+		uint32_t effective, permitted, inheritable;
+	} sets[2] = {{0}};
+
+	furca_raw(SYS_getresuid, &ret->uid[0], &ret->uid[1], &ret->uid[2]);
+	furca_raw(SYS_getresgid, &ret->gid[0], &ret->gid[1], &ret->gid[2]);
+	/* An impossible number only asks. */
+	ret->uid[3] = (uid_t)furca_raw(SYS_setfsuid, -1);
+	ret->gid[3] = (gid_t)furca_raw(SYS_setfsgid, -1);
+	furca_raw(SYS_capget, &header, sets);
+	for (int i = 0; i < 2; i++) {
+		ret->effective[i] = sets[i].effective;
+		ret->permitted[i] = sets[i].permitted;
+	}
+	ret->no_new_privs = (int32_t)furca_raw(SYS_prctl, PR_GET_NO_NEW_PRIVS);
+	ret->seccomp = (int32_t)furca_raw(SYS_prctl, PR_GET_SECCOMP);
+}
+
 void furca_thread_record(struct furca_thread *thread)
 {
 	thread->tid = (pid_t)furca_raw(SYS_gettid);
@@ -101,6 +126,7 @@ void furca_thread_record(struct furca_thread *thread)
 	thread->robust = robust;
 	thread->robust_size = size;
 	record_rseq(thread);
+	record_credentials(&thread->credentials);
 	furca_raw(SYS_prctl, PR_GET_NAME, thread->name);
 	thread->timer_slack = (unsigned long)furca_raw(SYS_prctl, PR_GET_TIMERSLACK);
 	thread->sched.size = sizeof(thread->sched);

@@ -49,6 +49,14 @@ struct furca_thread_call {
 	unsigned long argument[6], sp, pc;
 };
 
+/* What clone() gives a new thread as its maker has it, and what must therefore be the same for all. */
+struct furca_thread_credentials {
+	uid_t uid[4]; /* real, effective, saved, file system */
+	gid_t gid[4];
+	uint32_t effective[2], permitted[2];
+	int32_t no_new_privs, seccomp;
+};
+
 struct furca_thread {
 	struct furca_arch_context context; /* where the thread goes on in a clone */
 	uint64_t word;			   /* generation << 8 | state */
@@ -62,13 +70,14 @@ struct furca_thread {
 	void *rseq;
 	uint32_t rseq_size;
 	uint32_t affinity_size;
-	uint64_t pending;		   /* signals sent to this very thread and not delivered yet */
+	uint64_t pending;		   /* signals sent to it and not delivered yet */
 	stack_t altstack;		   /* of the caller, which has no signal frame */
 	struct furca_thread_call call;
 	bool inside;			   /* it may hold a lock that everybody needs; see inside.h */
 	unsigned long timer_slack;
 	long io_priority;
 	char name[FURCA_THREAD_NAME];
+	struct furca_thread_credentials credentials;
 	struct furca_thread_sched sched;
 	unsigned long affinity[16];	   /* 1024 processors */
 };
