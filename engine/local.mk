@@ -33,15 +33,30 @@ libfurca_engine_la_SOURCES = \
 	engine/stream.c engine/stream.h
 
 if HAVE_CHECK
-engine_tests = test-op test-loop
+engine_tests = tests/unit/test_op tests/unit/test_loop tests/unit/test_stream tests/unit/test_capture tests/unit/test_registry tests/unit/test_session_state tests/unit/test_coordinate
 check_PROGRAMS += $(engine_tests)
 TESTS += $(engine_tests)
-engine_test_libs = libfurca-engine.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS) $(CHECK_LIBS)
+engine_test_libs = libfurca-engine.la libfurca-lang.la libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS) $(CHECK_LIBS)
 
-test_op_SOURCES = tests/unit/test_op.c
-test_op_CPPFLAGS = $(CHECK_CPPFLAGS)
-test_op_LDADD = $(engine_test_libs)
-test_loop_SOURCES = tests/unit/test_loop.c
-test_loop_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS)
-test_loop_LDADD = $(engine_test_libs)
+tests_unit_test_op_SOURCES = tests/unit/test_op.c
+tests_unit_test_op_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_op_LDADD = $(engine_test_libs)
+tests_unit_test_loop_SOURCES = tests/unit/test_loop.c
+tests_unit_test_loop_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_loop_LDADD = $(engine_test_libs)
+tests_unit_test_stream_SOURCES = tests/unit/test_stream.c
+tests_unit_test_stream_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_stream_LDADD = $(engine_test_libs)
+tests_unit_test_capture_SOURCES = tests/unit/test_capture.c
+tests_unit_test_capture_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_capture_LDADD = $(engine_test_libs)
+tests_unit_test_registry_SOURCES = tests/unit/test_registry.c
+tests_unit_test_registry_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_registry_LDADD = $(engine_test_libs)
+tests_unit_test_session_state_SOURCES = tests/unit/test_session_state.c
+tests_unit_test_session_state_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_session_state_LDADD = $(engine_test_libs)
+tests_unit_test_coordinate_SOURCES = tests/unit/test_coordinate.c
+tests_unit_test_coordinate_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_coordinate_LDADD = $(engine_test_libs)
 endif

@@ -21,7 +21,8 @@ void furca_output_init(struct furca_output *o, size_t max, const char *dir, uint
 void furca_output_done(struct furca_output *o)
 {
 	furca_buf_done(&o->head);
-	furca_auto_free(&o->tail);
+	free(o->tail);
+	o->tail = NULL;
 	if (o->map)
 		(void)munmap(o->map, o->spilled);
 	o->map = NULL;
@@ -234,7 +235,8 @@ void furca_output_seal(struct furca_output *o)
 	if (o->map) {
 		furca_buf_done(&o->head);
 		if (o->spilled == o->total) {
-			furca_auto_free(&o->tail);
+			free(o->tail);
+			o->tail = NULL;
 			o->tail_size = 0;
 		}
 	}
@@ -243,6 +245,17 @@ void furca_output_seal(struct furca_output *o)
 size_t furca_output_memory(const struct furca_output *o)
 {
 	return o->head.cap + o->tail_size;
+}
+
+static size_t read_spill(const struct furca_output *o, uint64_t offset, size_t n, struct furca_buf *out)
+{
+	if (furca_buf_reserve(out, n) < 0)
+		return 0;
+	ssize_t r = pread(o->spill.n, out->data + out->len, n, (off_t)offset);
+	if (r <= 0)
+		return 0;
+	out->len += (size_t)r;
+	return (size_t)r;
 }
 
 size_t furca_output_read(const struct furca_output *o, uint64_t offset, size_t length, struct furca_buf *out)
@@ -256,6 +269,13 @@ size_t furca_output_read(const struct furca_output *o, uint64_t offset, size_t l
 		if (o->map && offset < o->spilled) {
 			from = o->map + offset;
 			n = o->spilled - offset;
+		} else if (o->spill.n >= 0 && offset < o->spilled) { /* still running */
+			n = read_spill(o, offset, FURCA_MIN(length, o->spilled - offset), out);
+			if (n == 0)
+				break;
+			offset += n;
+			length -= n;
+			continue;
 		} else if (offset < o->head.len) {
 			from = o->head.data + offset;
 			n = o->head.len - offset;
