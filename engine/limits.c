@@ -21,8 +21,12 @@
 
 uint64_t furca_limits_new_tag(struct furca_engine *engine)
 {
-	/* Two engines on one machine must not sweep each other's processes. */
-	return engine->instance << 28 | (++engine->next_tag & 0xfffffff);
+	/*
+	 * Two engines on one machine must not sweep each other's processes. Later tags are lower: a clone is born with its origin's, and
+	 * a hard limit may be lowered by anyone, while raising it needs CAP_SYS_RESOURCE, which containers take away. A clone left with
+	 * its origin's tag would be swept with it.
+	 */
+	return engine->instance << 28 | (0xfffffff - (++engine->next_tag & 0xfffffff));
 }
 
 int furca_limits_tag(pid_t pid, uint64_t tag)
