@@ -145,6 +145,11 @@ static struct furca_commit *snapshot(struct furca_session *s, struct furca_host 
 	commit->call = call;
 	struct furca_host_clone args = {
 		.role = FURCA_CLONE_SNAPSHOT,
+		/*
+		 * Descriptors of its own: what the session closes must be closed for its peers too (a child that waits for the end of
+		 * its input, a port, a lock), whatever stands by to take the session's place.
+		 */
+		.barriers = FURCA_BARRIER_DESCRIPTORS,
 		.tag = furca_limits_new_tag(s->engine),
 		.label = label,
 		.cloned = committed,

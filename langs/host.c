@@ -348,7 +348,7 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	}
 	if (host->lang->clone_begin)
 		host->lang->clone_begin(host->data, args.role);
-	if (args.role == FURCA_CLONE_COPY || args.role == FURCA_CLONE_BRANCH)
+	if (args.role == FURCA_CLONE_BRANCH || (args.barriers & FURCA_BARRIER_DESCRIPTORS))
 		furca_output_hold(&host->output, &places);
 	r = furca_clone(&args, &report, &pidfd, &err);
 	if (r == 0) {

@@ -52,8 +52,8 @@ void furca_output_hold(const struct furca_output *output, struct furca_output_pl
 	DIR *dir;
 	struct dirent *entry;
 
-	ret->n = 0;
-	if (!output->ino[0])
+	*ret = output->held; /* cut off before, and no call since: a clone of a clone */
+	if (ret->n || !output->ino[0])
 		return;
 	add_place(output, 1, ret);
 	add_place(output, 2, ret);
