@@ -167,6 +167,7 @@ static int make_plan(struct furca_barriers *plan, const struct furca_barriers_ar
 	if (r == 0 && !plan->privileges)
 		r = furca_privileges_prepare(0, err);
 	plan->fds.own_files = !(plan->wanted & FURCA_BARRIER_DISK);
+	plan->fds.standing = args->standing;
 	plan->fds.own_network = (plan->flags & CLONE_NEWNET) != 0;
 	plan->fds.no_datagrams = plan->privileges && (plan->filter & FURCA_FILTER_NO_UNIX);
 	return r == 0 ? plan_fds(plan, args, err) : r;
@@ -205,11 +206,16 @@ void furca_barriers_free(struct furca_barriers *plan)
 
 /* ---- raw from here ----------------------------------------------------------------------------------------------- */
 
+static bool remakes_fds(const struct furca_barriers *plan)
+{
+	return (plan->wanted & FURCA_BARRIER_DESCRIPTORS) || plan->fds.standing;
+}
+
 int furca_barriers_census(struct furca_barriers *plan)
 {
 	if (furca_raw(SYS_getcwd, plan->cwd, sizeof(plan->cwd)) < 0)
 		plan->cwd[0] = '\0';
-	return (plan->wanted & FURCA_BARRIER_DESCRIPTORS) ? furca_fds_census(&plan->fds) : 0;
+	return remakes_fds(plan) ? furca_fds_census(&plan->fds) : 0;
 }
 
 bool furca_barriers_new_pids(const struct furca_barriers *plan)
@@ -305,7 +311,7 @@ static int make_private(struct furca_barriers *plan, struct furca_barriers_resul
 	int r;
 
 	furca_fds_drop(&plan->fds);
-	if (plan->wanted & FURCA_BARRIER_DESCRIPTORS) {
+	if (remakes_fds(plan)) {
 		r = furca_fds_privatise(&plan->fds);
 		if (r < 0)
 			return fail_at(ret, FURCA_STAGE_FDS, r);

@@ -88,6 +88,7 @@ struct furca_barriers_args {
 	size_t n_keep;
 	const int *drop;	     /* descriptors closed */
 	size_t n_drop;
+	bool standing;		     /* a snapshot: its descriptors may not keep alive what the session closes (see fds.h) */
 	const void *shared;	     /* a shared mapping to be left alone (the clone's status page), or NULL */
 	size_t shared_size;
 };

@@ -13,6 +13,7 @@
 #include "snapshot/barriers.h"
 #include "snapshot/born.h"
 #include "snapshot/detect.h"
+#include "snapshot/fds.h"
 #include "snapshot/freeze.h"
 #include "snapshot/inside.h"
 #include "snapshot/offsets.h"
@@ -408,6 +409,7 @@ static int prepare(const struct furca_clone_args *args, struct furca_clone_repor
 						   .n_keep = args->n_keep,
 						   .drop = args->drop,
 						   .n_drop = args->n_drop,
+						   .standing = args->role == FURCA_CLONE_SNAPSHOT,
 						   .shared = furca_born.page,
 						   .shared_size = PAGE_SIZE};
 	int threads, r;
@@ -496,6 +498,7 @@ int furca_clone_promote(struct furca_err *err)
 		return furca_fail(err, FURCA_E_CLONE, EIO, "failure point promote");
 	take_lock();
 	furca_offsets_restore();
+	furca_fds_promote();
 	furca_thread_restore_robust(&furca_born_unpromoted);
 	furca_born_unpromoted = (struct furca_thread){0};
 	furca_freeze_unpark(1U << FURCA_THREAD_SUSPENDED);

@@ -238,6 +238,7 @@ static void classify(struct furca_fds *fds, struct furca_fds_entry *e)
 	e->mode = st.st_mode;
 	e->links = st.st_nlink;
 	e->size = st.st_size;
+	e->device = st.st_rdev;
 	e->mtime = st.st_mtim;
 	if (!(e->flags & O_PATH) && S_ISSOCK(st.st_mode))
 		e->kind = FURCA_FDS_SOCKET;
@@ -275,10 +276,52 @@ static void group(struct furca_fds *fds)
 	}
 }
 
+/* Terminals have two ends, and one sees that the other was closed. */
+static bool is_pty(const struct furca_fds_entry *e)
+{
+	return S_ISCHR(e->mode) && ((major(e->device) >= 136 && major(e->device) <= 143) || e->device == makedev(5, 2));
+}
+
+/* Whether a pipe leads to where descriptor 1 or 2 leads: to the engine, which does not wait for its end. */
+static bool is_output(const struct furca_fds *fds, const struct furca_fds_entry *e)
+{
+	for (size_t i = 0; i < fds->n && fds->entries[i].fd <= 2; i++)
+		if (fds->entries[i].fd >= 1 && fds->entries[i].ino == e->ino && fds->entries[i].dev == e->dev)
+			return true;
+	return false;
+}
+
+static bool kept_standing(const struct furca_fds *fds, const struct furca_fds_entry *e)
+{
+	switch ((enum furca_fd_kind)e->kind) {
+	case FURCA_FDS_KEEP:
+	case FURCA_FDS_GONE:
+	case FURCA_FDS_DIRECTORY:
+	case FURCA_FDS_OTHER:
+		return true;
+	case FURCA_FDS_DEVICE:
+		return !is_pty(e);
+	case FURCA_FDS_PIPE:
+		return is_output(fds, e);
+	case FURCA_FDS_FILE:
+	case FURCA_FDS_SOCKET:
+	case FURCA_FDS_EVENT:
+	case FURCA_FDS_TIMER:
+	case FURCA_FDS_SIGNAL:
+	case FURCA_FDS_EPOLL:
+		break;
+	}
+	return false;
+}
+
 static int remake(struct furca_fds *fds, size_t i)
 {
 	struct furca_fds_entry *e = &fds->entries[i];
 
+	if (fds->standing && kept_standing(fds, e)) {
+		e->done = true;
+		return 0;
+	}
 	switch ((enum furca_fd_kind)e->kind) {
 	case FURCA_FDS_KEEP:
 	case FURCA_FDS_EPOLL:

@@ -8,13 +8,19 @@
  *   pipe, both ends here              a new one with what was in it
  *   pipe, one end here                reading: what was in it, then the end; writing: EBADF
  *   unix socket pair, both ends here  a new pair with what was in flight (no descriptors)
- *   listening socket                  a new one on the same address, in the cell's own network
+ *   listening socket                  a new one on that address, but another port, in the cell's own network: it waits for
+ *                                     ever, and who asks for the known port is refused
  *   other sockets                     dead: sending fails with EPIPE, receiving meets the end
  *   eventfd, timerfd, signalfd, epoll made again in the same state
  *   null, zero, full, random, urandom reopened
  *   everything else                   EBADF: terminals, devices, inotify, pidfds, io_uring, namespaces, queues …
  *
  * Numbers that share one description go on sharing one. For the clone while it has one thread; raw calls only.
+ *
+ * A standing snapshot is different: it may take the session's place, so it keeps what it can, but it must not keep alive what the
+ * session closes: the other end of a pipe has to see the end, a port has to become free. It has files reopened (the original
+ * description where that fails), pipes and sockets as above, listening sockets unbound until furca_fds_promote; the
+ * pipes that lead from descriptors 1 and 2 to the engine, directories, nameless files and everything else are kept.
  */
 #pragma once
 
@@ -51,7 +57,7 @@ struct furca_fds_entry {
 	uint8_t kind;		/* enum furca_fd_kind */
 	bool cloexec, done;
 	bool writable_copy;	/* replaced by a private file that can be mapped for writing */
-	dev_t dev;		/* of the old description */
+	dev_t dev, device;	/* of the old description: st_dev, st_rdev */
 	ino_t ino;
 	mode_t mode;
 	nlink_t links;
@@ -62,7 +68,8 @@ struct furca_fds_entry {
 struct furca_fds {
 	/* set by the caller of furca_fds_plan */
 	bool overlay;	   /* files are reopened in an overlay: writable ones too; else copied or reopened read-only */
-	bool own_files;	   /* no disk barrier at all: reopened as they are (a branch) */
+	bool own_files;	   /* no disk barrier at all: reopened as they are (a branch, a snapshot) */
+	bool standing;	   /* a snapshot, see above */
 	bool own_network;  /* the net namespace is new */
 	bool no_datagrams; /* datagram pairs are buried: they can send to any name */
 	/* filled here */
@@ -90,6 +97,9 @@ void furca_fds_drop(struct furca_fds *fds);
 
 /* Raw, in the clone after furca_fds_drop: as above. 0 or -errno; on failure descriptions may still be shared. */
 int furca_fds_privatise(struct furca_fds *fds);
+
+/* Raw, in a standing snapshot that becomes the session: binds its listening sockets. Those that cannot be bound stay dead. */
+void furca_fds_promote(void);
 
 /*
  * Raw, after furca_fds_privatise: a descriptor of the private file that replaced that one, open for reading and writing; -1:

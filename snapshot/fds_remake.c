@@ -237,7 +237,7 @@ static long named_file(struct furca_fds *fds, struct furca_fds_entry *e)
 		return -ENOENT;
 	long fd = open_named(fds, e, flags);
 	if (fd < 0)
-		return copy_file(fds, e);
+		return fds->standing ? fd : copy_file(fds, e);
 	e->writable_copy = fds->overlay && (flags & O_ACCMODE) == O_RDWR;
 	return fd;
 }
@@ -248,6 +248,10 @@ int furca_fds_file(struct furca_fds *fds, size_t i)
 	long at = furca_raw(SYS_lseek, e->fd, 0, SEEK_CUR);
 	long fd = e->kind == FURCA_FDS_GONE ? copy_file(fds, e) : named_file(fds, e);
 
+	if (fd < 0 && fds->standing) { /* it has lost its name: the original description is better than none */
+		e->done = true;
+		return 0;
+	}
 	if (fd < 0)
 		return furca_fds_bury(fds, i, false);
 	if (at > 0)
@@ -274,12 +278,11 @@ int furca_fds_device(struct furca_fds *fds, size_t i)
 	static const char *const harmless[] = {[3] = "/dev/null", [5] = "/dev/zero", [7] = "/dev/full", [8] = "/dev/random",
 					       [9] = "/dev/urandom"};
 	const struct furca_fds_entry *e = &fds->entries[i];
-	struct stat st;
+	unsigned number = minor(e->device);
 	long fd = -ENODEV;
 
-	if (furca_raw(SYS_fstat, e->fd, &st) == 0 && major(st.st_rdev) == 1 && minor(st.st_rdev) < FURCA_COUNT(harmless) &&
-	    harmless[minor(st.st_rdev)])
-		fd = furca_raw_open(harmless[minor(st.st_rdev)], e->flags & REOPEN_FLAGS);
+	if (major(e->device) == 1 && number < FURCA_COUNT(harmless) && harmless[number])
+		fd = furca_raw_open(harmless[number], e->flags & REOPEN_FLAGS);
 	return fd < 0 ? furca_fds_bury(fds, i, false) : furca_fds_put(fds, i, (int)fd);
 }
 

@@ -8,8 +8,10 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
+#include "base/auto.h"
 #include "snapshot/raw.h"
 
 #include "base/banned.h"
@@ -107,34 +109,66 @@ static size_t mate_of(struct furca_fds *fds, size_t i)
 	return fds->n;
 }
 
-static long bind_alike(int fd, int domain, const struct sockaddr_storage *name, int size)
+/* Sockets that a standing snapshot will bind when it becomes the session. */
+struct waiting {
+	int fd, size;
+	bool listening;
+	struct sockaddr_storage name;
+};
+static struct waiting waiting[64];
+static size_t n_waiting;
+
+static struct waiting *waiting_at(int fd)
+{
+	for (size_t i = 0; i < n_waiting; i++)
+		if (waiting[i].fd == fd)
+			return &waiting[i];
+	return NULL;
+}
+
+static void forget_port(struct sockaddr_storage *name, int *size)
+{
+	if (name->ss_family == AF_INET)
+		((struct sockaddr_in *)name)->sin_port = 0;
+	else if (name->ss_family == AF_INET6)
+		((struct sockaddr_in6 *)name)->sin6_port = 0;
+	else if (name->ss_family == AF_UNIX)
+		*size = sizeof(sa_family_t); /* a fresh abstract name */
+}
+
+static long bind_and_listen(int fd, const struct sockaddr_storage *name, int size, bool listening)
 {
 	/* Addresses of the machine are not in the cell's network; FREEBIND takes them all the same. */
 	(void)set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	(void)set(fd, SOL_IP, IP_FREEBIND, 1);
-	if (domain == AF_INET6)
+	if (name->ss_family == AF_INET6)
 		(void)set(fd, SOL_IPV6, 78 /* IPV6_FREEBIND */, 1);
-	if (domain == AF_UNIX)
-		size = sizeof(sa_family_t); /* a fresh abstract name: the path belongs to the original */
-	return furca_raw(SYS_bind, fd, name, size);
+	long r = furca_raw(SYS_bind, fd, name, size);
+	return r >= 0 && listening ? furca_raw(SYS_listen, fd, 128) : r;
 }
 
-/* A socket that waits for others, made again in the cell's own network. -errno where that cannot be. */
-static long remake_waiting(const struct furca_fds_entry *e, int domain, int type, bool listening)
+/* A socket that waits for others, made again. -errno where that cannot be. */
+static long remake_waiting(struct furca_fds *fds, const struct furca_fds_entry *e, int domain, int type, bool listening)
 {
-	struct sockaddr_storage name;
-	int size = sizeof(name);
-	long r = furca_raw(SYS_getsockname, e->fd, &name, &size);
-	long fd = r < 0 ? r : furca_raw(SYS_socket, domain, type | SOCK_CLOEXEC | ((e->flags & O_NONBLOCK) ? SOCK_NONBLOCK : 0),
-					option(e->fd, SOL_SOCKET, SO_PROTOCOL, 0));
+	struct waiting now = {.fd = e->fd, .size = sizeof(now.name), .listening = listening};
+	struct waiting *before = waiting_at(e->fd);
+	int flags = SOCK_CLOEXEC | ((e->flags & O_NONBLOCK) ? SOCK_NONBLOCK : 0);
+	long r = before ? 0 : furca_raw(SYS_getsockname, e->fd, &now.name, &now.size);
+	long fd = r < 0 ? r : furca_raw(SYS_socket, domain, type | flags, option(e->fd, SOL_SOCKET, SO_PROTOCOL, 0));
 
 	if (fd < 0)
 		return fd;
 	if (domain == AF_INET6)
 		(void)set((int)fd, SOL_IPV6, IPV6_V6ONLY, option(e->fd, SOL_IPV6, IPV6_V6ONLY, 0));
-	r = bind_alike((int)fd, domain, &name, size);
-	if (r >= 0 && listening)
-		r = furca_raw(SYS_listen, fd, 128);
+	if (before)
+		now = *before;
+	if (fds->standing) {
+		if (!before && n_waiting < FURCA_COUNT(waiting))
+			waiting[n_waiting++] = now;
+		return fd;
+	}
+	forget_port(&now.name, &now.size);
+	r = bind_and_listen((int)fd, &now.name, now.size, now.listening);
 	if (r < 0) {
 		furca_raw_close(fd);
 		return r;
@@ -142,22 +176,45 @@ static long remake_waiting(const struct furca_fds_entry *e, int domain, int type
 	return fd;
 }
 
+/* The path of a unix socket that nobody answers any more stands in the way of its successor. */
+static void clear_path(const struct waiting *w)
+{
+	const struct sockaddr_un *name = (const void *)&w->name;
+	struct stat st;
+
+	if (w->name.ss_family == AF_UNIX && name->sun_path[0] == '/' &&
+	    furca_raw(SYS_newfstatat, AT_FDCWD, name->sun_path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode))
+		furca_raw(SYS_unlinkat, AT_FDCWD, name->sun_path, 0);
+}
+
+void furca_fds_promote(void)
+{
+	for (size_t i = 0; i < n_waiting; i++) {
+		const struct waiting *w = &waiting[i];
+
+		if (bind_and_listen(w->fd, &w->name, w->size, w->listening) < 0) {
+			clear_path(w);
+			(void)bind_and_listen(w->fd, &w->name, w->size, w->listening);
+		}
+	}
+	n_waiting = 0;
+}
+
 int furca_fds_socket(struct furca_fds *fds, size_t i)
 {
 	const struct furca_fds_entry *e = &fds->entries[i];
 	int domain = option(e->fd, SOL_SOCKET, SO_DOMAIN, -1), type = option(e->fd, SOL_SOCKET, SO_TYPE, 0);
 	bool listening = option(e->fd, SOL_SOCKET, SO_ACCEPTCONN, 0) != 0;
-	bool datagrams = type == SOCK_DGRAM;
+	bool datagrams = type == SOCK_DGRAM, waits = listening || (datagrams && domain != AF_UNIX) || waiting_at(e->fd);
 	long fd = -EOPNOTSUPP;
 
-	if (domain == AF_UNIX && !listening && !(datagrams && fds->no_datagrams)) {
+	if (domain == AF_UNIX && !waits && !(datagrams && fds->no_datagrams)) {
 		size_t mate = mate_of(fds, i);
 
 		if (mate < fds->n)
 			return remake_pair(fds, i, mate, type);
 	}
-	if (fds->own_network && (listening || (datagrams && domain != AF_UNIX)) &&
-	    (domain == AF_INET || domain == AF_INET6 || domain == AF_UNIX))
-		fd = remake_waiting(e, domain, type, listening);
+	if ((fds->own_network || fds->standing) && waits && (domain == AF_INET || domain == AF_INET6 || domain == AF_UNIX))
+		fd = remake_waiting(fds, e, domain, type, listening);
 	return fd < 0 ? furca_fds_bury(fds, i, true) : furca_fds_put(fds, i, (int)fd);
 }
