@@ -113,13 +113,32 @@ class Result:
             self.how, self.status, short(self.out), short(self.err), (self.body or {}).get("error"), self.seconds)
 
 
+# For code that may do anything: namespaces of its own, nothing writable but an empty /tmp. Append the program.
+CAGE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--net", "--ipc", "sh", "-ec", """
+mount --make-rprivate /
+mount -t tmpfs -o size=256m,mode=1777 furca-test /tmp
+while read -r _ _ _ _ place options _; do
+	case $place in /tmp) continue;; esac
+	mount -o remount,bind,ro "$(printf "$place")" || true
+done </proc/self/mountinfo 2>/dev/null
+touch /etc/furca-test 2>/dev/null && exit 1
+cd /tmp
+exec "$@"
+""", "cage")
+
+
+def caged():
+    """Whether CAGE works here."""
+    return subprocess.run([*CAGE, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
 class Surface:
     """A surface init: the parent of hosts, and the maker of cells. Needs tests/surface_init of the build folder."""
 
-    def __init__(self):
+    def __init__(self, wrap=()):
         program = os.path.join(libexec(), "tests", "surface_init")
         ours, theirs = socket.socketpair()
-        self.process = subprocess.Popen([program], pass_fds=(), close_fds=False, stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([*wrap, program], pass_fds=(), close_fds=False, stdin=subprocess.DEVNULL,
                                         preexec_fn=lambda: (os.dup2(theirs.fileno(), 3), os.closerange(4, 1024)))
         theirs.close()
         self.link = ours
