@@ -38,4 +38,19 @@ tests_unit_test_clone_ways_LDADD = $(snapshot_test_libs) -lpthread
 tests_unit_test_clone_full_SOURCES = tests/unit/test_clone_full.c tests/unit/init_client.h $(clone_harness)
 tests_unit_test_clone_full_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_clone_full_LDADD = $(snapshot_test_libs) -lpthread
+
+check_PROGRAMS += tests/stress/clone_stress
+TESTS += tests/stress/clone_stress
+tests_stress_clone_stress_SOURCES = tests/stress/clone_stress.c tests/unit/init_client.h $(clone_harness)
+tests_stress_clone_stress_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_stress_clone_stress_LDADD = $(snapshot_test_libs) -ldl -lpthread
+
+if HAVE_OPENMP
+check_PROGRAMS += tests/unit/test_clone_omp
+TESTS += tests/unit/test_clone_omp
+tests_unit_test_clone_omp_SOURCES = tests/unit/test_clone_omp.c $(clone_harness)
+tests_unit_test_clone_omp_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_clone_omp_CFLAGS = $(AM_CFLAGS) $(OPENMP_CFLAGS)
+tests_unit_test_clone_omp_LDADD = $(snapshot_test_libs) -lpthread
+endif
 endif
