@@ -102,7 +102,7 @@ static char *copy(const char *text, bool *failed)
 	return made;
 }
 
-/* "import numpy\nimport pandas\n" of the list in the canonical specification. */
+/* __import__ of each of the list in the canonical specification. */
 static char *preload_code(json_t *canonical)
 {
 	FURCA_AUTO_BUF struct furca_buf code = FURCA_BUF_INIT;
@@ -110,7 +110,7 @@ static char *preload_code(json_t *canonical)
 	size_t i;
 
 	json_array_foreach(list, i, module)
-		(void)furca_buf_printf(&code, "import %s\n", json_string_value(module));
+		(void)furca_buf_printf(&code, "__import__('%s')\n", json_string_value(module));
 	return code.len && !code.failed ? strndup((const char *)code.data, code.len) : NULL;
 }
 
