@@ -39,7 +39,7 @@ static void expect(int fd, const char *text)
 
 START_TEST(moves_to_each_call)
 {
-	struct furca_output output = {{0}, {0}};
+	struct furca_output output = {0};
 	struct pipes first, second;
 
 	begin(&output, &first);
@@ -58,7 +58,7 @@ END_TEST
 
 START_TEST(copies_follow)
 {
-	struct furca_output output = {{0}, {0}};
+	struct furca_output output = {0};
 	struct pipes first, second;
 
 	begin(&output, &first);
@@ -76,7 +76,7 @@ END_TEST
 
 START_TEST(redirections_stay)
 {
-	struct furca_output output = {{0}, {0}};
+	struct furca_output output = {0};
 	struct pipes first, second;
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
@@ -93,7 +93,7 @@ END_TEST
 
 START_TEST(closed_ones_come_back)
 {
-	struct furca_output output = {{0}, {0}};
+	struct furca_output output = {0};
 	struct pipes first, second;
 
 	begin(&output, &first);
