@@ -1,0 +1,173 @@
+"""Read-only copies through the whole engine: what code finds in them works, what it does is thrown away, what held is said.
+
+As root the module's engine is root's; engines wrapped in `setpriv` and `unshare -r` follow, and one that may make no namespaces.
+"""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from furcalib import eventually
+
+BARRIERS = {"memory", "threads", "disk", "descriptors", "processes", "ipc", "network", "privileges"}
+
+
+def read(client, code, session="s", **args):
+    answer = client.execute(code, state_mode="read_only", session_name=session, **args)
+    assert answer["ok"], answer["error"]
+    return answer
+
+
+def do(client, code, session="s", **args):
+    answer = client.execute(code, state_mode="stateful", session_name=session, **args)
+    assert answer["ok"], answer["error"]
+    return answer
+
+
+def test_isolation_names_what_held(client):
+    do(client, "x = 1")
+    answer = read(client, "x = 2; print(x)")
+    assert answer["stdout"] == "2\n"
+    assert set(answer["isolation"]) == BARRIERS
+    assert "none" not in answer["isolation"].values()
+    assert answer["isolation"]["disk"] == "overlayfs"
+    assert answer["isolation"]["processes"] == "pid namespace"
+    assert do(client, "print(x)")["stdout"] == "1\n"
+
+
+def test_changes_list_files(client):
+    do(client, "import os; open('kept','w').write('a'); open('gone','w').write('b'); os.makedirs('d', exist_ok=True); open('d/in','w').write('c')")
+    answer = read(client, """
+import os, shutil
+open('kept', 'w').write('changed'); os.unlink('gone'); open('new', 'w').write('n'); os.makedirs('e/f'); open('e/f/g', 'w').close()
+open('d/in').read()
+""")
+    files = answer["changes"]["files"]
+    ends = {kind: {path.rsplit("/work/", 1)[-1] for path in files[kind]} for kind in ("added", "modified", "deleted")}
+    assert {"new", "e", "e/f", "e/f/g"} <= ends["added"]
+    assert ends["modified"] == {"kept"} and ends["deleted"] == {"gone"}
+    assert do(client, "print(open('kept').read(), os.path.exists('gone'), os.path.exists('new'))")["stdout"] == "a True False\n"
+
+
+def test_files_keep_offsets_and_modes(client):
+    do(client, "f = open('log', 'a'); f.write('one\\n'); f.flush(); g = open('data', 'w+'); g.write('0123456789'); g.seek(4)")
+    answer = read(client, "f.write('two\\n'); f.flush(); print(open('log').read().split(), g.read(3), g.tell()); g.write('X'); g.flush()")
+    assert answer["stdout"] == "['one', 'two'] 456 7\n"
+    assert do(client, "print(g.tell(), open('log').read().split(), open('data').read())")["stdout"] == "4 ['one'] 0123456789\n"
+
+
+def test_sqlite_connections_work(client):
+    do(client, """
+import sqlite3
+c = sqlite3.connect('d.db'); c.execute('create table if not exists t(x)'); c.execute('delete from t'); c.execute('insert into t values(1)'); c.commit()
+w = sqlite3.connect('w.db'); w.execute('pragma journal_mode=wal'); w.execute('create table if not exists t(x)'); w.execute('delete from t'); w.execute('insert into t values(1)'); w.commit()
+""")
+    answer = read(client, """
+for k, name in ((c, 'd.db'), (w, 'w.db')):
+    k.execute('insert into t values(2)'); k.commit()
+    other = sqlite3.connect(name)
+    print([r[0] for r in k.execute('select x from t')], [r[0] for r in other.execute('select x from t')])
+    other.execute('delete from t'); other.commit()
+    print(k.execute('select count(*) from t').fetchone())
+""")
+    assert answer["stdout"] == "[1, 2] [1, 2]\n(0,)\n" * 2
+    assert do(client, "print(c.execute('select count(*) from t').fetchone(), w.execute('select count(*) from t').fetchone())")["stdout"] == "(1,) (1,)\n"
+
+
+def test_shared_memory_and_mapped_arrays(client):
+    pytest.importorskip("numpy")
+    do(client, """
+import numpy, multiprocessing.shared_memory as sm
+m = numpy.memmap('a.bin', 'i8', 'w+', shape=(1000,)); m[:] = 7; m.flush()
+s = sm.SharedMemory(create=True, size=8000); a = numpy.ndarray((1000,), 'i8', s.buf); a[:] = 5
+""")
+    answer = read(client, """
+m[0] = 1; m.flush(); a[0] = 2
+print(m.sum(), numpy.fromfile('a.bin', 'i8')[0], a.sum())
+t = sm.SharedMemory(s.name); print(numpy.ndarray((1000,), 'i8', t.buf)[0])
+""")
+    assert answer["stdout"] == "6994 1 4997\n2\n"
+    answer = do(client, "print(m[0], a[0], numpy.fromfile('a.bin', 'i8')[0]); del a; s.close(); s.unlink()")
+    assert answer["stdout"] == "7 5 7\n"
+
+
+def test_processes_pools_and_loops_inside(client):
+    do(client, "import asyncio, subprocess, multiprocessing, threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
+               "pool = ThreadPoolExecutor(2); list(pool.map(abs, range(4)))\nloop = asyncio.new_event_loop()\n"
+               "async def later(x):\n    await asyncio.sleep(0.01)\n    return x\nprint(loop.run_until_complete(later(3)))\n"
+               "def square(x): return x * x")
+    answer = read(client, """
+print(subprocess.run(['echo', 'hi'], capture_output=True, text=True).stdout, end='')
+with multiprocessing.get_context('fork').Pool(2) as p: print(p.map(square, [1, 2, 3]))
+print(loop.run_until_complete(later(4)))
+async def sub():
+    q = await asyncio.create_subprocess_exec('echo', 'sub', stdout=-1)
+    return (await q.communicate())[0]
+import socket; srv = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(srv.getsockname()); print('loopback')
+""")
+    assert answer["stdout"] == "hi\n[1, 4, 9]\n4\nloopback\n"
+    assert do(client, "print(loop.run_until_complete(later(5)))")["stdout"] == "5\n"
+
+
+def test_subprocess_pipes_of_the_session_end_when_it_closes_them(client):
+    do(client, "import subprocess; p = subprocess.Popen(['sort'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True); p.stdin.write('b\\na\\n'); p.stdin.flush()")
+    answer = read(client, "try:\n    p.stdin.write('c\\n'); p.stdin.flush(); print('wrote')\nexcept OSError as e: print(e.strerror)")
+    assert answer["stdout"] == "Bad file descriptor\n"
+    assert do(client, "p.stdin.close(); print(p.stdout.read().split(), p.wait())", timeout_s=10)["stdout"] == "['a', 'b'] 0\n"
+
+
+def test_a_port_is_free_again_and_listens_again_after_a_death(client):
+    do(client, "import socket, os; srv = socket.create_server(('127.0.0.1', 0)); port = srv.getsockname()[1]")
+    client.execute("os.kill(os.getpid(), 9)", state_mode="stateful", session_name="s")
+    assert do(client, "c = socket.create_connection(('127.0.0.1', port)); print(srv.accept()[1] == c.getsockname()); c.close()")["stdout"] == "True\n"
+    assert do(client, "srv.close(); s2 = socket.socket(); s2.setsockopt(1, 2, 1); s2.bind(('127.0.0.1', port)); print('free')")["stdout"] == "free\n"
+
+
+def test_nothing_is_left_behind(client, engine):
+    do(client, "import os, subprocess, time")
+    mark = "sleep 987.%d" % os.getpid()
+    read(client, "subprocess.Popen(%r.split(), start_new_session=True)" % mark)
+    assert eventually(lambda: mark not in subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout, 3)
+
+
+def test_network_can_be_allowed(client):
+    do(client, "import socket")
+    code = "print(len(open('/proc/net/dev').read().splitlines()) > 3)"
+    ours = len(open("/proc/net/dev").read().splitlines()) > 3
+    assert read(client, code)["stdout"] == "False\n"
+    answer = read(client, code, isolation={"network": "allow"})
+    assert answer["stdout"] == "%s\n" % ours and answer["isolation"]["network"] == "none"
+
+
+
+@pytest.mark.parametrize("wrap", [["unshare", "-r"]], ids=["unshare -r"])
+def test_copies_in_a_user_namespace(new_engine, wrap):
+    if subprocess.run([*wrap, "true"]).returncode != 0:
+        pytest.skip("no user namespaces here")
+    client = new_engine(wrap=wrap).client()
+    do(client, "x = 1; f = open('f', 'w'); f.write('one'); f.flush()")
+    answer = read(client, "f.write('two'); f.flush(); open('g', 'w').write('x'); print(open('f').read())")
+    assert answer["stdout"] == "onetwo\n"
+    assert all(answer["isolation"][k] != "none" for k in ("memory", "disk", "descriptors", "processes"))
+    assert any(path.endswith("/g") for path in answer["changes"]["files"]["added"])
+    assert do(client, "import os; print(open('f').read(), os.path.exists('g'))")["stdout"] == "one False\n"
+
+
+def no_namespaces():
+    program = shutil.which("no_syscall", path=os.pathsep.join([os.path.join(os.environ.get("FURCA_LIBEXEC", "."), "tests"), "tests"]))
+    return [os.path.abspath(program), "mount:EPERM"] if program else None
+
+
+def test_without_namespaces_landlock_stands_in(new_engine):
+    wrap = no_namespaces()
+    if not wrap:
+        pytest.skip("tests/no_syscall is not built")
+    client = new_engine(wrap=wrap).client()
+    do(client, "f = open('f', 'w'); f.write('one'); f.flush()")
+    answer = client.execute("try:\n    open('g', 'w')\nexcept OSError as e: print(e.strerror)\nprint(open('f').read())", state_mode="read_only", session_name="s")
+    if not answer["ok"]:
+        assert answer["error_type"] == "isolation" and answer["suggestion"]
+        return
+    assert answer["stdout"] == "Permission denied\none\n" and answer["isolation"]["disk"] == "landlock"
+    assert do(client, "import os; print(os.path.exists('g'))")["stdout"] == "False\n"
