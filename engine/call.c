@@ -446,42 +446,65 @@ static void pack_run(struct furca_call *call, msgpack_packer *pk, const char *la
 	}
 }
 
-int furca_call_run(struct furca_call *call)
+/* The session's pipes again where nobody else can hold them, else new ones; their write ends, if new, to `fds`. */
+static int make_pipes(struct furca_call *call, struct furca_fd fds[2], unsigned *ret_n)
 {
-	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	bool stream = call->plan.stream && !call->origin && !call->client_gone;
 	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_fd fds[2];
-	msgpack_packer pk;
-	char label[32];
 
-	call->pipes = furca_pipes_new(call->engine, call->output, call->plan.stream && !call->origin && !call->client_gone, call->client,
-				      call->msgid, fds, &err);
+	*ret_n = 0;
+	if (!call->own_host && furca_limits_threads(call->host->proc.pid) == 1)
+		call->pipes = furca_pipes_again(&call->session->background, call->host->tag, call->output, stream, call->client, call->msgid);
+	if (call->pipes)
+		return 0;
+	call->pipes = furca_pipes_new(call->engine, call->output, stream, call->client, call->msgid, fds, &err);
 	if (!call->pipes) {
 		furca_call_fail_err(call, &err);
 		return -EMFILE;
 	}
+	call->pipes->tag = call->host->tag;
+	*ret_n = 2;
+	return 0;
+}
+
+int furca_call_run(struct furca_call *call)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_fd fds[2];
+	msgpack_packer pk;
+	char label[32];
+	unsigned n_fds;
+
+	if (make_pipes(call, fds, &n_fds) < 0)
+		return -EMFILE;
 	(void)snprintf(label, sizeof(label), "%llu", call->session ? (unsigned long long)call->session->calls : 1ULL);
 	call->frame = furca_engine_next(call->engine);
 	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, call->frame, 7);
 	pack_run(call, &pk, label);
-	(void)furca_frame_end(&buf, at, 2);
+	(void)furca_frame_end(&buf, at, n_fds);
 	call->phase = FURCA_CALL_RUNNING;
 	call->started_us = furca_now_us();
+	call->newest = call->own_host ? 0 : furca_limits_newest(call->engine);
 	if (call->queue_us == 0)
 		call->queue_us = (uint64_t)(call->started_us - call->asked_us);
 	furca_lanes_serve(call->host->lanes, call, call->plan.mode == FURCA_READ_ONLY || call->harmless, view_of(&call->allowed));
-	int r = furca_host_send(call->host, &buf, fds, 2);
+	int r = furca_host_send(call->host, &buf, fds, n_fds);
 	call->began = r == 0;
 	return r;
 }
 
-static void end_output(struct furca_call *call)
+/*
+ * `alive`: its host lives. Nobody but the host holds the pipes where no process was made while the call ran and descriptors 1
+ * and 2 stand as they did: then the next call may have them too.
+ */
+static void end_output(struct furca_call *call, bool alive, bool redirected)
 {
 	if (!call->pipes)
 		return;
 	furca_pipes_finish(call->pipes);
 	if (call->session && !call->own_host)
-		furca_pipes_keep(call->pipes, &call->session->background);
+		furca_pipes_keep(call->pipes, &call->session->background,
+				 alive && !redirected && call->newest != 0 && call->newest == furca_limits_newest(call->engine));
 	else
 		furca_pipes_free(call->pipes);
 	call->pipes = NULL;
@@ -531,7 +554,9 @@ void furca_call_done(struct furca_call *call, struct furca_view body)
 	(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
 	(void)furca_map_uint(body, "run_us", &call->run_us);
 	call->ran_us = furca_now_us();
-	end_output(call);
+	bool redirected = true;
+	(void)furca_map_bool(body, "redirected", &redirected);
+	end_output(call, true, redirected);
 	judge(call, body);
 }
 
@@ -584,7 +609,7 @@ void furca_call_died(struct furca_call *call, const struct furca_host *host)
 
 	furca_loop_drop(call->engine->loop, &call->grace_op);
 	furca_loop_drop(call->engine->loop, &call->deadline_op);
-	end_output(call);
+	end_output(call, false, true);
 	if (call->killed && call->stop == FURCA_STOP_TIMEOUT)
 		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
 				"The code ran over its time of %.3g s, did not react to an interrupt within %.3g s, and was killed.",

@@ -48,6 +48,7 @@ struct furca_call {
 	bool no_cell;			 /* there is none to be had */
 	uint64_t frame;			 /* number of its RUN */
 	struct furca_pipes *pipes;
+	uint64_t newest;		 /* process when it began */
 	struct furca_output output[2];
 	struct furca_buf background;
 

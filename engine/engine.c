@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,7 @@ static void engine_free(struct furca_engine *engine)
 	furca_init_unref(engine->surface);
 	furca_ops_free(engine->capability_calls);
 	furca_registry_done(&engine->registry);
+	furca_fd_done(&engine->loadavg);
 	free(engine->state_dir);
 	free(engine->workdir);
 	free(engine->spill_dir);
@@ -129,6 +131,7 @@ int furca_engine_new(struct furca_loop *loop, const struct furca_engine_config *
 	engine->state_dir = strdup(config->state_dir);
 	engine->workdir = strdup(config->workdir);
 	engine->default_timeout_us = (int64_t)(config->timeout_s * 1e6);
+	engine->loadavg = furca_fd_own(open("/proc/loadavg", O_RDONLY | O_CLOEXEC));
 	furca_registry_init(&engine->registry, config->max_sessions ? config->max_sessions : FURCA_DEFAULT_SESSIONS);
 	(void)!getrandom(&engine->instance, sizeof(engine->instance), 0);
 	engine->instance &= 0x3fffffff;

@@ -35,6 +35,8 @@ struct furca_engine {
 	void *user;
 	char *state_dir, *workdir, *spill_dir;
 
+	struct furca_fd loadavg;	  /* /proc/loadavg */
+
 	struct furca_init *surface;
 	struct furca_host *hosts;	  /* all of them */
 	struct furca_zygote *zygotes;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/engine_private.h"
@@ -243,4 +244,27 @@ int furca_limits_memory(pid_t pid, uint64_t *ret_private, uint64_t *ret_shared)
 bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host)
 {
 	return false;
+}
+
+uint64_t furca_limits_newest(struct furca_engine *engine)
+{
+	char text[128];
+
+	if (engine->loadavg.n < 0)
+		return 0;
+	ssize_t n = pread(engine->loadavg.n, text, sizeof(text) - 1, 0);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	char *last = strrchr(text, ' ');
+	return last ? strtoull(last, NULL, 10) : 0;
+}
+
+unsigned furca_limits_threads(pid_t pid)
+{
+	char path[64];
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	return stat(path, &st) < 0 || st.st_nlink < 2 ? 0 : (unsigned)st.st_nlink - 2;
 }

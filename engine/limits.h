@@ -33,6 +33,15 @@ int furca_limits_tag(pid_t pid, uint64_t tag);
  */
 void furca_limits_sweep(struct furca_engine *engine, uint64_t tag);
 
+/*
+ * The number that the kernel gave to the newest process or thread of this pid namespace. The same twice: none was made in between,
+ * neither here nor in a namespace below. 0 where it cannot be read.
+ */
+uint64_t furca_limits_newest(struct furca_engine *engine);
+
+/* Threads of a process; 0 where it cannot be read. */
+unsigned furca_limits_threads(pid_t pid);
+
 /* Bounds a process and what it starts from now on. 0 or -errno. */
 int furca_limits_apply(pid_t pid, const struct furca_limits *limits);
 

@@ -43,6 +43,8 @@ static void unlink_background(struct furca_pipes *p)
 {
 	if (!p->background)
 		return;
+	if (p->background->last == p)
+		p->background->last = NULL;
 	for (struct furca_pipes **at = &p->background->first; *at; at = &(*at)->next) {
 		if (*at != p)
 			continue;
@@ -109,13 +111,30 @@ void furca_pipes_finish(struct furca_pipes *p)
 	p->stream = false;
 }
 
-void furca_pipes_keep(struct furca_pipes *p, struct furca_background *background)
+struct furca_pipes *furca_pipes_again(struct furca_background *background, uint64_t tag, struct furca_output output[2], bool stream,
+				      furca_client_id client, uint64_t msgid)
+{
+	struct furca_pipes *p = background->last;
+
+	if (!p || p->tag != tag || p->open != 2)
+		return NULL;
+	unlink_background(p);
+	p->output = output;
+	p->stream = stream;
+	p->client = client;
+	p->msgid = msgid;
+	p->n_carry[0] = p->n_carry[1] = 0;
+	return p;
+}
+
+void furca_pipes_keep(struct furca_pipes *p, struct furca_background *background, bool reusable)
 {
 	if (p->open == 0) {
 		furca_pipes_free(p);
 		return;
 	}
 	p->background = background;
+	background->last = reusable ? p : NULL;
 	p->next = background->first;
 	background->first = p;
 	if (++background->count <= MAX_BACKGROUND)

@@ -14,6 +14,7 @@ struct furca_pipes;
 struct furca_background {
 	struct furca_pipes *first; /* of calls that have ended */
 	unsigned count;
+	struct furca_pipes *last; /* of the last call, where nobody but its host can hold them; else NULL */
 	struct furca_output text;
 };
 
@@ -24,6 +25,7 @@ struct furca_pipes {
 	struct furca_background *background; /* NULL: nobody wants what comes late */
 	struct furca_pipes *next;
 	unsigned open;
+	uint64_t tag;			     /* of the host that has the write ends */
 	bool stream;
 	furca_client_id client;
 	uint64_t msgid;
@@ -38,8 +40,18 @@ struct furca_pipes *furca_pipes_new(struct furca_engine *engine, struct furca_ou
 /* The call ends: reads what is in the pipes now. No more is added to its output. */
 void furca_pipes_finish(struct furca_pipes *pipes);
 
-/* Hands finished pipes to a session's background, where they free themselves in time. The oldest goes where there are many. */
-void furca_pipes_keep(struct furca_pipes *pipes, struct furca_background *background);
+/*
+ * The pipes of the session's last call once more, for a call in the same host (`tag`), out of its background. NULL where there are
+ * none that can be used.
+ */
+struct furca_pipes *furca_pipes_again(struct furca_background *background, uint64_t tag, struct furca_output output[2], bool stream,
+				      furca_client_id client, uint64_t msgid);
+
+/*
+ * Hands finished pipes to a session's background, where they free themselves in time. The oldest goes where there are many.
+ * `reusable`: nobody but the host that they were given to holds them.
+ */
+void furca_pipes_keep(struct furca_pipes *pipes, struct furca_background *background, bool reusable);
 
 /* Closes. Accepts NULL. */
 void furca_pipes_free(struct furca_pipes *pipes);

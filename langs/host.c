@@ -184,12 +184,14 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	int64_t begin = furca_now_us();
 	int r;
 
-	if (n_fds != 2 || host->parked) {
+	bool same = n_fds == 0 && furca_output_in_place(&host->output);
+
+	if ((n_fds != 2 && !same) || host->parked) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, host->parked ? "a parked snapshot runs no code" : "a call needs two pipes");
 		send_failed(host, frame->call, &err);
 		return;
 	}
-	r = furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), !host->lang->closed_stays);
+	r = same ? 0 : furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), !host->lang->closed_stays);
 	if (r < 0) {
 		(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot put the call's output pipes in place");
 		send_failed(host, frame->call, &err);

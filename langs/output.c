@@ -144,3 +144,8 @@ bool furca_output_redirected(const struct furca_output *output)
 {
 	return pipe_at(output, 1) < 0 || pipe_at(output, 2) < 0;
 }
+
+bool furca_output_in_place(const struct furca_output *output)
+{
+	return output->ino[0] != 0 && output->held.n == 0;
+}

@@ -40,5 +40,8 @@ int furca_output_begin(struct furca_output *output, struct furca_fd out, struct 
  */
 void furca_output_hold(const struct furca_output *output, struct furca_output_places *ret);
 
+/* Whether a call's pipes are in place, so that the next call may go on with them. */
+bool furca_output_in_place(const struct furca_output *output);
+
 /* Whether descriptor 1 or 2 leads elsewhere than to the pipes in place. */
 bool furca_output_redirected(const struct furca_output *output);

@@ -14,7 +14,8 @@
  *             read_only: bool            tells code so; the copy's barriers do the work
  *             max_result: uint  max_text: uint   bytes of `result` and `result_text`
  *             function: {name: str, source: str, args: array, kwargs: map}?   instead of code
- *             descriptors: [stdout, stderr]   write ends of this call's own pipes
+ *             descriptors: [stdout, stderr]   write ends of this call's own pipes; or none: the last call's stay,
+ *                                             which nobody else holds
  *   CLONE     role: uint                 enum furca_clone_role
  *             barriers: uint  required: uint   bits of enum furca_barrier: what to put up, what must hold
  *             label: str                 for the process's name in ps
