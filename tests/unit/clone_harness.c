@@ -176,7 +176,7 @@ void harness_cell_end(int cell)
 
 int harness_clone(struct furca_clone_args *args, struct furca_clone_report *report, struct furca_err *err)
 {
-	static int keep[1];
+	static int keep[4];
 	struct furca_fd pidfd = FURCA_FD_NONE;
 	struct furca_err own = FURCA_ERR_INIT;
 	char text[600];
@@ -191,8 +191,10 @@ int harness_clone(struct furca_clone_args *args, struct furca_clone_report *repo
 		return args->cell;
 	}
 	keep[0] = verdicts[1];
+	for (size_t i = 0; i < args->n_keep; i++)
+		keep[i + 1] = args->keep[i];
 	args->keep = keep;
-	args->n_keep = 1;
+	args->n_keep++;
 	int r = furca_clone(args, report, &pidfd, err ? err : &own);
 	if (r == 0) {
 		last_cell = last_pidfd = -1;

@@ -23,7 +23,7 @@ int harness_run(int (*body)(void));
 int harness_cell(void);
 void harness_cell_end(int cell);
 
-/* One clone in a fresh cell, with `args` (cell, keep are filled in). As furca_clone; prints why it failed. */
+/* One clone in a fresh cell, with `args` (cell is filled in where it is 0, keep gets one more of at most 4). As furca_clone; prints why it failed. */
 int harness_clone(struct furca_clone_args *args, struct furca_clone_report *report, struct furca_err *err);
 
 /* In the clone: tells the verdict and ends. */

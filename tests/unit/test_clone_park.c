@@ -163,7 +163,7 @@ static int snapshot_body(void)
 	REQUIRE(file >= 0 && unlink(name) == 0 && write(file, data, 100) == 100);
 	REQUIRE(pipe2(commands, O_CLOEXEC) == 0);
 	for (int i = 0; i < harness_n(); i++) {
-		struct furca_clone_args args = {.role = FURCA_CLONE_SNAPSHOT};
+		struct furca_clone_args args = {.role = FURCA_CLONE_SNAPSHOT, .keep = &commands[0], .n_keep = 1};
 		struct furca_clone_report report;
 
 		start();
