@@ -42,6 +42,7 @@ struct furca_call {
 	struct furca_launch *launch;
 	struct furca_host *host;	 /* that runs it */
 	bool own_host;			 /* and is thrown away with it */
+	bool committed_first;		 /* a commit to roll it back to was made, or tried */
 	struct furca_init *cell;	 /* for its copy; one reference */
 	struct furca_init *asked_of;	 /* the init that was asked for that cell */
 	bool waits_copy;		 /* its cell is being made */

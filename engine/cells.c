@@ -7,26 +7,36 @@
 
 #include "base/banned.h"
 
-#define POOL 2
+#define POOL 2 /* of each kind */
 #define UPPER_BYTES ((uint64_t)1 << 30) /* what a read may write before its disk is full */
 #define RETRY_US 1000000		/* after a cell could not be made */
 
-struct furca_cells {
-	struct furca_engine *engine;
+struct pool {
+	struct furca_cells *cells;
+	const struct furca_cell_kind *kind;
 	struct furca_init *ready[POOL];
 	unsigned n_ready, under_way;
+};
+
+struct furca_cells {
+	struct furca_engine *engine;
+	struct pool pools[2];
 	bool warm, closed;
 	furca_op_id retry_op;
 };
 
-static const struct furca_cell_kind usual = {.namespaces = FURCA_BARRIERS_ALL};
+const struct furca_cell_kind furca_cell_for_copy = {.namespaces = FURCA_BARRIERS_ALL};
+const struct furca_cell_kind furca_cell_for_snapshot = {.namespaces = FURCA_BARRIER_PROCESSES};
 
 struct furca_cells *furca_cells_new(struct furca_engine *engine)
 {
 	struct furca_cells *cells = calloc(1, sizeof(*cells));
 
-	if (cells)
-		cells->engine = engine;
+	if (!cells)
+		return NULL;
+	cells->engine = engine;
+	cells->pools[0] = (struct pool){.cells = cells, .kind = &furca_cell_for_copy};
+	cells->pools[1] = (struct pool){.cells = cells, .kind = &furca_cell_for_snapshot};
 	return cells;
 }
 
@@ -34,9 +44,10 @@ static void fill(void *owner);
 
 static void made(void *owner, struct furca_init *cell, const struct furca_err *err)
 {
-	struct furca_cells *cells = owner;
+	struct pool *pool = owner;
+	struct furca_cells *cells = pool->cells;
 
-	cells->under_way--;
+	pool->under_way--;
 	if (!cell) {
 		/* Reads will say what they could not have; the pool tries again after a while. */
 		furca_log_err("engine", "cell", err);
@@ -44,10 +55,19 @@ static void made(void *owner, struct furca_init *cell, const struct furca_err *e
 			(void)furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US * 30, fill, cells, &cells->retry_op);
 		return;
 	}
-	if (cells->closed || cells->n_ready == POOL)
+	if (cells->closed || pool->n_ready == POOL)
 		furca_init_unref(cell);
 	else
-		cells->ready[cells->n_ready++] = cell;
+		pool->ready[pool->n_ready++] = cell;
+}
+
+static void fill_pool(struct furca_cells *cells, struct pool *pool)
+{
+	while (pool->n_ready + pool->under_way < POOL) {
+		if (furca_init_cell(cells->engine->surface, pool->kind->namespaces, pool->kind->network, UPPER_BYTES, 0, made, pool) < 0)
+			return;
+		pool->under_way++;
+	}
 }
 
 static void fill(void *owner)
@@ -55,11 +75,11 @@ static void fill(void *owner)
 	struct furca_cells *cells = owner;
 
 	cells->retry_op = FURCA_OP_NONE;
-	while (cells->warm && !cells->closed && cells->n_ready + cells->under_way < POOL) {
-		if (furca_init_cell(cells->engine->surface, usual.namespaces, false, UPPER_BYTES, 0, made, cells) < 0)
-			return;
-		cells->under_way++;
-	}
+	if (!cells->warm || cells->closed)
+		return;
+	fill_pool(cells, &cells->pools[0]);
+	if (cells->engine->config.snapshots != FURCA_SNAPSHOT_OFF)
+		fill_pool(cells, &cells->pools[1]);
 }
 
 void furca_cells_warm(struct furca_cells *cells)
@@ -71,8 +91,9 @@ void furca_cells_warm(struct furca_cells *cells)
 
 void furca_cells_drain(struct furca_cells *cells)
 {
-	while (cells->n_ready > 0)
-		furca_init_unref(cells->ready[--cells->n_ready]);
+	for (size_t i = 0; i < FURCA_COUNT(cells->pools); i++)
+		while (cells->pools[i].n_ready > 0)
+			furca_init_unref(cells->pools[i].ready[--cells->pools[i].n_ready]);
 }
 
 void furca_cells_free(struct furca_cells *cells)
@@ -82,17 +103,25 @@ void furca_cells_free(struct furca_cells *cells)
 	cells->closed = true;
 	furca_loop_drop(cells->engine->loop, &cells->retry_op);
 	furca_cells_drain(cells);
-	if (cells->engine->surface)
-		furca_init_forget(cells->engine->surface, cells);
+	for (size_t i = 0; i < FURCA_COUNT(cells->pools) && cells->engine->surface; i++)
+		furca_init_forget(cells->engine->surface, &cells->pools[i]);
 	free(cells);
+}
+
+static struct pool *pool_of(struct furca_cells *cells, const struct furca_cell_kind *kind)
+{
+	for (size_t i = 0; i < FURCA_COUNT(cells->pools); i++)
+		if (cells->pools[i].kind->namespaces == kind->namespaces && cells->pools[i].kind->network == kind->network)
+			return &cells->pools[i];
+	return NULL;
 }
 
 struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind)
 {
-	if (init != cells->engine->surface || kind->namespaces != usual.namespaces || kind->network != usual.network)
-		return NULL;
-	while (cells->n_ready > 0) {
-		struct furca_init *cell = cells->ready[--cells->n_ready];
+	struct pool *pool = init == cells->engine->surface ? pool_of(cells, kind) : NULL;
+
+	while (pool && pool->n_ready > 0) {
+		struct furca_init *cell = pool->ready[--pool->n_ready];
 
 		if (furca_stream_is_open(&cell->control)) {
 			furca_cells_warm(cells);
@@ -115,6 +144,7 @@ void furca_cells_forget(struct furca_cells *cells, struct furca_init *init, void
 
 void furca_cells_each(struct furca_cells *cells, void (*fn)(void *data, pid_t pid), void *data)
 {
-	for (unsigned i = 0; i < cells->n_ready; i++)
-		fn(data, cells->ready[i]->proc.pid);
+	for (size_t i = 0; i < FURCA_COUNT(cells->pools); i++)
+		for (unsigned n = 0; n < cells->pools[i].n_ready; n++)
+			fn(data, cells->pools[i].ready[n]->proc.pid);
 }

@@ -17,6 +17,9 @@ struct furca_cell_kind {
 	uint64_t keep_pid;   /* the pid that a clone will keep in it; 0: not known, or not one that matters */
 };
 
+/* For a copy, with all barriers; for a snapshot, which keeps its pid and tids: a pid namespace and a /proc that shows it. */
+extern const struct furca_cell_kind furca_cell_for_copy, furca_cell_for_snapshot;
+
 /*
  * A cell of that kind made by `init`, if one is ready: handed over (one reference). NULL: none; then furca_cells_ask.
  */

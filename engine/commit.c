@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "engine/cells.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/session.h"
@@ -15,9 +16,27 @@
 #include "base/banned.h"
 
 #define MAX_CHECKPOINTS 8
+/* Pid namespaces nest 32 deep; a promoted snapshot lives in one, and its copies need one more. Below, snapshots do without. */
+#define DEEPEST 26
+
+/* What waited to be cloned from that host learns that it has gone. */
+static void forget_origin(struct furca_commit *commits, const struct furca_host *host)
+{
+	for (; commits; commits = commits->below)
+		if (commits->from == host)
+			commits->from = NULL;
+}
 
 static void commit_free(struct furca_commit *commit)
 {
+	struct furca_session *s = commit->session;
+
+	if (commit->asked)
+		furca_cells_forget(s->engine->cells, commit->asked, commit);
+	if (commit->host) {
+		forget_origin(s->top, commit->host);
+		forget_origin(s->labelled, commit->host);
+	}
 	furca_host_drop(commit->host);
 	free(commit->label);
 	free(commit);
@@ -128,21 +147,13 @@ static void committed(void *owner, struct furca_host *host, struct furca_view bo
 	furca_session_wake(s);
 }
 
-/* Makes a snapshot of `from` and gives out its commit, not linked yet. */
-static struct furca_commit *snapshot(struct furca_session *s, struct furca_host *from, struct furca_call *call, struct furca_err *err)
+/* Clones what the commit stands for; the cell is let go of (the host holds it), NULL: none could be had. */
+static int clone_into(struct furca_commit *commit, struct furca_init *cell, struct furca_err *err)
 {
-	struct furca_commit *commit = calloc(1, sizeof(*commit));
+	struct furca_session *s = commit->session;
 	char label[96];
 
-	if (!commit) {
-		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a snapshot");
-		return NULL;
-	}
 	(void)snprintf(label, sizeof(label), "snapshot of %s %llu", s->entry.key.lang->name, (unsigned long long)s->entry.key.id);
-	commit->session = s;
-	commit->version = s->version;
-	commit->calls = s->calls;
-	commit->call = call;
 	struct furca_host_clone args = {
 		.role = FURCA_CLONE_SNAPSHOT,
 		/*
@@ -150,18 +161,74 @@ static struct furca_commit *snapshot(struct furca_session *s, struct furca_host 
 		 * its input, a port, a lock), whatever stands by to take the session's place.
 		 */
 		.barriers = FURCA_BARRIER_DESCRIPTORS,
+		.cell = cell,
 		.tag = furca_limits_new_tag(s->engine),
 		.label = label,
 		.cloned = committed,
 		.events = &snapshot_events,
 		.owner = commit,
 	};
-	commit->host = furca_host_clone(from, &args, err);
-	if (!commit->host) {
+	commit->host = furca_host_clone(commit->from, &args, err);
+	commit->from = NULL;
+	furca_init_unref(cell);
+	return commit->host ? 0 : -EPIPE;
+}
+
+static void cell_made(void *owner, struct furca_init *cell, const struct furca_err *err)
+{
+	struct furca_commit *commit = owner;
+	struct furca_session *s = commit->session;
+	struct furca_err failure = FURCA_ERR_INIT;
+
+	(void)err; /* without a cell the snapshot has other numbers than the session; that is better than none */
+	commit->asked = NULL;
+	if (!commit->from || commit->from->dead) {
+		furca_init_unref(cell);
+		(void)furca_fail(&failure, FURCA_E_GONE, 0, "what was to be kept has ended");
+	} else {
+		(void)clone_into(commit, cell, &failure);
+	}
+	if (failure.code)
+		committed(commit, NULL, (struct furca_view){NULL, NULL}, &failure);
+	else
+		furca_session_wake(s);
+}
+
+/*
+ * Makes a snapshot of `from` and gives out its commit, not linked yet. Nothing is cloned before its cell is there, which takes
+ * a moment where none is pooled: furca_commit_waits.
+ */
+static struct furca_commit *snapshot(struct furca_session *s, struct furca_host *from, struct furca_call *call, struct furca_err *err)
+{
+	struct furca_init *init = furca_host_init_of(from), *cell = NULL;
+	struct furca_commit *commit = calloc(1, sizeof(*commit));
+
+	if (!commit) {
+		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a snapshot");
+		return NULL;
+	}
+	commit->session = s;
+	commit->version = s->version;
+	commit->calls = s->calls;
+	commit->call = call;
+	commit->from = from;
+	if (init->depth < DEEPEST) {
+		cell = furca_cells_take(s->engine->cells, init, &furca_cell_for_snapshot);
+		if (!cell && furca_cells_ask(s->engine->cells, init, &furca_cell_for_snapshot, cell_made, commit) == 0) {
+			commit->asked = init;
+			return commit;
+		}
+	}
+	if (clone_into(commit, cell, err) < 0) {
 		free(commit);
 		return NULL;
 	}
 	return commit;
+}
+
+bool furca_commit_waits(const struct furca_session *s)
+{
+	return s->top && s->top->asked;
 }
 
 /* MemAvailable and MemTotal in bytes. */

@@ -466,7 +466,9 @@ struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_
 	host->events = args->events;
 	host->owner = args->owner;
 	host->tag = args->tag;
-	host->cell = args->cell ? furca_init_ref(args->cell) : NULL;
+	/* Without a cell of its own it is born in the pid namespace of its origin, whose cell must outlive it. */
+	struct furca_init *cell = args->cell ? args->cell : from->cell;
+	host->cell = cell ? furca_init_ref(cell) : NULL;
 	int r = send_clone(from, args, call, ends);
 	if (r < 0) {
 		(void)furca_fail(err, FURCA_E_GONE, 0, "the process to be cloned has ended");
@@ -564,4 +566,9 @@ void furca_host_forget(struct furca_host *host, void *owner)
 	for (struct furca_host_request *q = host->first; q; q = q->next)
 		if (q->owner == owner)
 			q->owner = NULL;
+}
+
+struct furca_init *furca_host_init_of(const struct furca_host *host)
+{
+	return host->cell ? host->cell : host->engine->surface;
 }

@@ -73,6 +73,9 @@ struct furca_host_clone {
  */
 struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_host_clone *args, struct furca_err *err);
 
+/* The init that makes cells for clones of that host. */
+struct furca_init *furca_host_init_of(const struct furca_host *host);
+
 /* Sends a frame with its descriptors (handed over). 0 or -errno. */
 int furca_host_send(struct furca_host *host, struct furca_buf *frame, struct furca_fd *fds, size_t n_fds);
 

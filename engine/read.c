@@ -14,11 +14,6 @@
 #define MAX_ATTEMPTS 3	/* copies tried, where their origin dies before they stand */
 #define PARK_US 10000	/* after a commit: calls that follow each other closely park nothing */
 
-static struct furca_init *init_of(const struct furca_host *host)
-{
-	return host->cell ? host->cell : host->engine->surface;
-}
-
 /* What a copy is to be made of now, or NULL: not yet. */
 static struct furca_host *source(const struct furca_session *s)
 {
@@ -31,7 +26,7 @@ static struct furca_host *source(const struct furca_session *s)
 			return top->host;
 		if (s->state == FURCA_S_IDLE)
 			return s->live;
-		if (top && !top->host && top->version == s->version)
+		if (top && !top->host && !top->asked && top->version == s->version)
 			return furca_zygote_find(s->engine, s->entry.key.lang, s->entry.key.venv);
 		return NULL;
 	case FURCA_S_NEW:
@@ -267,7 +262,7 @@ bool furca_read_start(struct furca_session *s, struct furca_call *call, bool fir
 		return false;
 	if (use_parked(s, call))
 		return true;
-	if (!have_cell(s, call, init_of(from)))
+	if (!have_cell(s, call, furca_host_init_of(from)))
 		return false;
 	struct furca_host_clone args = {
 		.role = FURCA_CLONE_COPY,
@@ -386,7 +381,7 @@ static void park_cell(void *owner, struct furca_init *cell, const struct furca_e
 	struct furca_session *s = owner;
 
 	s->park_init = NULL;
-	if (cell && may_park(s) && cell->parent == init_of(s->top->host))
+	if (cell && may_park(s) && cell->parent == furca_host_init_of(s->top->host))
 		park_with(s, cell);
 	else
 		furca_init_unref(cell);
@@ -395,16 +390,15 @@ static void park_cell(void *owner, struct furca_init *cell, const struct furca_e
 static void park_now(void *owner)
 {
 	struct furca_session *s = owner;
-	const struct furca_cell_kind kind = {FURCA_BARRIERS_ALL, false, 0};
 
 	s->park_op = FURCA_OP_NONE;
 	if (!may_park(s) || s->park_init)
 		return;
-	struct furca_init *init = init_of(s->top->host), *cell = furca_cells_take(s->engine->cells, init, &kind);
+	struct furca_init *init = furca_host_init_of(s->top->host), *cell = furca_cells_take(s->engine->cells, init, &furca_cell_for_copy);
 
 	if (cell)
 		park_with(s, cell);
-	else if (furca_cells_ask(s->engine->cells, init, &kind, park_cell, s) == 0)
+	else if (furca_cells_ask(s->engine->cells, init, &furca_cell_for_copy, park_cell, s) == 0)
 		s->park_init = init;
 }
 

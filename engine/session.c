@@ -261,14 +261,25 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
 	call->host = s->live;
 	note_repair(s, call);
 	furca_background_take(&s->background, &call->background);
-	if (call->plan.rollback && (!s->top || s->top->version != s->version))
-		furca_commit_make(s, true);
 	if (furca_call_run(call) < 0 && call->error_type) {
 		s->running = NULL;
 		furca_session_step(s, FURCA_EV_DONE);
 		furca_call_finish(call);
 		furca_session_wake(s);
 	}
+}
+
+/*
+ * Whether the live process may run the call now. A commit that is being made comes first; one is made, whatever the policy
+ * says, where the call may have to be rolled back.
+ */
+static bool may_run(struct furca_session *s, struct furca_call *call)
+{
+	if (call->plan.rollback && !call->committed_first && !furca_commit_waits(s) && (!s->top || s->top->version != s->version)) {
+		call->committed_first = true;
+		furca_commit_make(s, true);
+	}
+	return !furca_commit_waits(s);
 }
 
 /* The first call in the queue that wants the live process. */
@@ -313,10 +324,12 @@ static void pump(struct furca_session *s)
 		s->pump_again = false;
 		pump_reads(s);
 		struct furca_call *call = next_stateful(s);
-		if (call && s->state == FURCA_S_IDLE)
-			run_stateful(s, call);
-		else if (s->first && s->state == FURCA_S_NEW)
+		if (call && s->state == FURCA_S_IDLE) {
+			if (may_run(s, call))
+				run_stateful(s, call);
+		} else if (s->first && s->state == FURCA_S_NEW) {
 			begin_start(s, s->first->client);
+		}
 	} while (s->pump_again && s->state != FURCA_S_CLOSING);
 	s->pumping = false;
 	if (was_for_nothing(s))
@@ -452,7 +465,7 @@ void furca_session_restore(struct furca_session *s, struct furca_call *call)
 	if (call)
 		s->recovering = call;
 	/* A snapshot that was still under way has died with its origin. */
-	while (s->top && s->top->host && (!s->top->standing || s->top->host->dead))
+	while (s->top && (s->top->asked || (s->top->host && (!s->top->standing || s->top->host->dead))))
 		furca_commit_drop(s, s->top);
 	if (!s->top || !s->top->host) {
 		restore_empty(s);

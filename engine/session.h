@@ -21,6 +21,8 @@ struct furca_commit {
 	uint64_t calls;		 /* calls of the session, for words */
 	char *label;		 /* of checkpoint: then it stands apart from the stack */
 	struct furca_call *call; /* operation that waits for it to stand */
+	struct furca_init *asked; /* for its cell; until that is there, nothing has been cloned */
+	struct furca_host *from;  /* what is to be cloned then; NULL: it has gone */
 };
 
 struct furca_session {
@@ -99,6 +101,8 @@ void furca_session_restore(struct furca_session *session, struct furca_call *cal
 void furca_commit_pristine(struct furca_session *session);
 /* `force`: also where the policy says no. */
 void furca_commit_make(struct furca_session *session, bool force);
+/* Whether the newest commit waits for its cell: the live process must not go on before it was cloned. */
+bool furca_commit_waits(const struct furca_session *session);
 /* The newest commit's host has become the live one. */
 void furca_commit_promoted(struct furca_session *session);
 void furca_commit_drop_all(struct furca_session *session);

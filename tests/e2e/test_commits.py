@@ -214,3 +214,34 @@ def test_engine_death_ends_everything(new_engine):
     client.bash("sleep 1000 & true", state_mode="stateful", session_name="b")
     os.kill(engine.pid, signal.SIGKILL)
     engine.process.wait()
+
+
+def test_numbers_are_kept_across_rollbacks(client):
+    """pid, tids and /proc/self agree before and after a death, and in copies of either."""
+    look = "import os, threading\n[os.getpid(), threading.get_native_id(), int(os.readlink('/proc/self'))]"
+    before = stateful(client, look, session_name="s")["result"]
+    time.sleep(0.3)
+    assert client.python(look, state_mode="read_only", session_name="s")["result"] == before
+    for _ in range(3):
+        assert stateful(client, "os.kill(os.getpid(), 9)", session_name="s")["state"] == "rolled_back"
+        assert stateful(client, look, session_name="s")["result"] == before
+        assert client.python(look, state_mode="read_only", session_name="s")["result"] == before
+
+
+def test_a_snapshot_keeps_nothing_open(client):
+    """What the session closes is closed for its peers, though a snapshot of before stands by."""
+    stateful(client, "import os, socket, subprocess, threading\n"
+                     "p = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+                     "r, w = os.pipe()\nsv = socket.create_server(('127.0.0.1', 0)); port = sv.getsockname()[1]", session_name="s")
+    time.sleep(0.3)
+    done = stateful(client, "p.communicate(b'hi', timeout=5)[0]", session_name="s")
+    assert done["result"] == b"hi", done
+    assert stateful(client, "os.close(w); os.read(r, 1)", session_name="s", timeout_s=5)["result"] == b""
+    assert stateful(client, "sv.close(); s2 = socket.socket(); s2.bind(('127.0.0.1', port)); s2.close(); 1", session_name="s")["result"] == 1
+
+
+def test_output_finds_its_way_after_a_rollback(client):
+    stateful(client, "import os\ncopy = os.dup(1)", session_name="s")
+    stateful(client, "os._exit(1)", session_name="s")
+    r = stateful(client, "print('a', flush=True); os.write(copy, b'b'); os.system('echo c'); None", session_name="s")
+    assert r["stdout"] == "a\nbc\n", r
