@@ -355,6 +355,7 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	r = furca_clone(&args, &report, &pidfd, &err);
 	if (r == 0) {
 		host->output.held = places;
+		host->output.keeps = false; /* the original's */
 		if (n_fds == 3)
 			furca_fd_done(&fds[2]);
 		set_label(frame);

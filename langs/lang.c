@@ -27,7 +27,7 @@ static const char python_start[] =
 	"_imp.exec_dynamic(host)\n"
 	"host.serve()\n";
 
-static const char bash_start[] = "enable -f \"$1\" furca_host capability furca-fn && furca_host";
+static const char bash_start[] = "enable -f \"$1\" furca_host capability furca-fn furca-reset && furca_host";
 
 static int host_file(const char *name, char **ret, struct furca_err *err)
 {

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "bridge/wire/host.h"
+
 #include "base/banned.h"
 
 static bool is_pipe_of(const struct stat *st, dev_t dev, ino_t ino)
@@ -107,6 +109,24 @@ static int move_up(struct furca_fd *fd)
 	return 0;
 }
 
+static void keep(struct furca_output *output, const int *pipes)
+{
+	for (int i = 0; output->keeps && i < 2; i++)
+		(void)close(output->kept[i]);
+	output->keeps = false;
+	if (pipe_at(output, 1) == 0 && pipe_at(output, 2) == 1)
+		return;
+	for (int i = 0; i < 2; i++) {
+		output->kept[i] = fcntl(pipes[i], F_DUPFD_CLOEXEC, FURCA_HIDDEN_FD);
+		if (output->kept[i] < 0) {
+			if (i == 1)
+				(void)close(output->kept[0]);
+			return;
+		}
+	}
+	output->keeps = true;
+}
+
 int furca_output_begin(struct furca_output *output, struct furca_fd out, struct furca_fd error, bool reopen)
 {
 	FURCA_AUTO_FD struct furca_fd first = out;
@@ -136,7 +156,11 @@ int furca_output_begin(struct furca_output *output, struct furca_fd out, struct 
 		r = move_placed(&places, pipes);
 	if (r < 0)
 		return r;
+	next.keeps = output->keeps;
+	next.kept[0] = output->kept[0];
+	next.kept[1] = output->kept[1];
 	*output = next;
+	keep(output, pipes);
 	return 0;
 }
 

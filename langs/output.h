@@ -25,6 +25,8 @@ struct furca_output {
 	dev_t dev[2]; /* identity of the pipes in place, 0: none yet */
 	ino_t ino[2];
 	struct furca_output_places held; /* n > 0: where they stood before a clone cut them off; the next call's go there */
+	bool keeps;			 /* code led 1 or 2 elsewhere before this call: its pipes are kept here */
+	int kept[2];			 /* at FURCA_HIDDEN_FD or above, for code that wants them back */
 };
 
 /*

@@ -2,11 +2,12 @@
 /*
  * The builtin `furca_host`: makes the bash process that calls it a host and never returns. bash is started as
  *
- *   bash --norc --noprofile -p -c 'enable -f "$1" furca_host capability furca-fn && furca_host' bash PATH
+ *   bash --norc --noprofile -p -c 'enable -f "$1" furca_host capability furca-fn furca-reset && furca_host' bash PATH
  *
  * -p keeps functions, SHELLOPTS and BASH_ENV of the environment out; the builtin turns it off again.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,18 @@ static void bash_inspect(void *data, struct furca_view detail, struct furca_view
 	furca_bash_inspect(out, detail, name);
 }
 
+/* A copy that was made ahead has nothing to do yet; one made on demand finds its call waiting already. */
+static void bash_idle_begin(void *data)
+{
+	struct pollfd p = {.fd = furca_bash.host.control.n, .events = POLLIN};
+
+	if (!furca_bash.cold)
+		return;
+	furca_bash.cold = false;
+	if (poll(&p, 1, 0) == 0)
+		furca_bash_warm();
+}
+
 static void bash_clone_begin(void *data, enum furca_clone_role role)
 {
 	(void)fflush(stdout);
@@ -96,6 +109,7 @@ static void bash_clone_begin(void *data, enum furca_clone_role role)
 static void bash_cloned(void *data, enum furca_clone_role role, const struct furca_clone_report *report)
 {
 	furca_bash.pid = getpid();
+	furca_bash.cold = role == FURCA_CLONE_COPY;
 	furca_bash_signals_cloned();
 	if (setsid() < 0) /* kill 0 must not reach the original */
 		(void)setpgid(0, 0);
@@ -142,6 +156,7 @@ static struct furca_host_lang lang = {
 	.closed_stays = true,
 	.run = bash_run,
 	.inspect = bash_inspect,
+	.idle_begin = bash_idle_begin,
 	.clone_begin = bash_clone_begin,
 	.cloned = bash_cloned,
 	.promoted = bash_promoted,

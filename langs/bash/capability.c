@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * The builtins `capability` and `furca-fn`: calls out of the shell over lanes (bridge/wire/lane.h). Each call opens a lane of
+ * The builtins `capability` and `furca-fn`: calls out of the shell over lanes (bridge/wire/lane.h); and `furca-reset`. Each call opens a lane of
  * its own, so subshells, pipelines and background jobs call at once and no answer can reach another caller.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "bridge/wire/frame.h"
@@ -330,6 +332,36 @@ static int function_builtin(WORD_LIST *list)
 	return call(list, FURCA_LANE_FUNCTION);
 }
 
+/* After `exec >file` and the like: back to where this call's output is read. */
+static int reset_builtin(WORD_LIST *list)
+{
+	const struct furca_output *output = &furca_bash.host.output;
+	int null;
+
+	if (list) {
+		builtin_usage();
+		return EX_USAGE;
+	}
+	(void)fflush(stdout);
+	for (int fd = 1; fd < 3; fd++) {
+		int from = output->keeps ? output->kept[fd - 1] : furca_bash.saved[fd];
+
+		if (from >= 0 && dup2(from, fd) < 0) {
+			builtin_error("%s", strerror(errno));
+			return EXECUTION_FAILURE;
+		}
+	}
+	clearerr(stdout);
+	null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (null > 0) {
+		(void)dup2(null, 0);
+		(void)close(null);
+	} else if (null == 0) {
+		(void)furca_fd_cloexec(0, 0);
+	}
+	return EXECUTION_SUCCESS;
+}
+
 static char *const capability_doc[] = {
 	(char *)"Call a capability that the agent offers.",
 	(char *)"",
@@ -347,6 +379,13 @@ static char *const function_doc[] = {
 	NULL,
 };
 
+static char *const reset_doc[] = {
+	(char *)"Put stdin, stdout and stderr back.",
+	(char *)"",
+	(char *)"An `exec' redirection lasts for the session; this undoes it: output is read by the caller again, stdin is empty.",
+	NULL,
+};
+
 EXPORT struct builtin capability_struct = {
 	(char *)"capability", capability_builtin, BUILTIN_ENABLED, capability_doc,
 	"capability [-v VAR] NAME [WORD | KEY=TEXT | KEY:=JSON ...] or capability -l", NULL,
@@ -356,4 +395,8 @@ EXPORT struct builtin capability_struct = {
 EXPORT struct builtin furca_fn_struct __asm__("\"furca-fn_struct\"") = {
 	(char *)"furca-fn", function_builtin, BUILTIN_ENABLED, function_doc,
 	"furca-fn [-v VAR] NAME [WORD | KEY=TEXT | KEY:=JSON ...]", NULL,
+};
+
+EXPORT struct builtin furca_reset_struct __asm__("\"furca-reset_struct\"") = {
+	(char *)"furca-reset", reset_builtin, BUILTIN_ENABLED, reset_doc, "furca-reset", NULL,
 };

@@ -38,7 +38,10 @@
 static bool hidden(int fd)
 {
 	const int *saved = furca_bash.saved;
+	const struct furca_output *output = &furca_bash.host.output;
 
+	if (fd > 2 && output->keeps && (fd == output->kept[0] || fd == output->kept[1]))
+		return true;
 	return fd > 2 && (fd == furca_bash.host.control.n || fd == furca_bash.host.capability.n || fd == saved[0] ||
 			  fd == saved[1] || fd == saved[2]);
 }
@@ -351,6 +354,7 @@ void furca_bash_disarm_exit_trap(void)
 {
 	char *text;
 
+	furca_bash.copy = true;
 	if (!signal_is_trapped(0))
 		return;
 	text = strdup(trap_list[0]);

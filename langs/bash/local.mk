@@ -10,7 +10,8 @@ libfurca_bash_la_SOURCES = \
 	langs/bash/jobs.c \
 	langs/bash/json.c langs/bash/json.h \
 	langs/bash/setup.c \
-	langs/bash/signals.c
+	langs/bash/signals.c \
+	langs/bash/warm.c
 libfurca_bash_la_CFLAGS = $(AM_CFLAGS) -fvisibility=hidden
 libfurca_bash_la_LIBADD = libfurca-host.la
 
@@ -21,7 +22,7 @@ CLEANFILES += furca-bash.so
 furca-bash.so: libfurca-bash.la $(srcdir)/langs/bash/exports.map
 	$(AM_V_CCLD)$(CC) $(CFLAGS) $(FURCA_LDFLAGS) -shared -o $@.tmp \
 		-Wl,-z,now,-z,nodelete,--as-needed,--version-script=$(srcdir)/langs/bash/exports.map \
-		-Wl,-u,furca_host_struct,-u,capability_struct,-u,furca-fn_struct .libs/libfurca-bash.a $(CAP_LIBS) $(SECCOMP_LIBS)
+		-Wl,-u,furca_host_struct,-u,capability_struct,-u,furca-fn_struct,-u,furca-reset_struct .libs/libfurca-bash.a $(CAP_LIBS) $(SECCOMP_LIBS)
 	$(AM_V_at)mv -f $@.tmp $@
 
 EXTRA_DIST += langs/bash/COPYING langs/bash/exports.map

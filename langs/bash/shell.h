@@ -10,6 +10,7 @@
  *   setup.c       cwd and environment of a call
  *   jobs.c        jobs that a clone has in its table but not as children
  *   inspect.c     the description of the shell's state
+ *   warm.c        a waiting copy takes its page faults in advance
  *   capability.c  the builtins `capability` and `furca-fn`
  */
 #pragma once
@@ -47,6 +48,7 @@ enum furca_bash_phase {
 struct furca_bash {
 	struct furca_host host;		      /* the loop; its channels are hidden from code */
 	pid_t pid;			      /* of the process that is the host; children of bash differ */
+	bool cold;			      /* a copy that has not waited for its call yet */
 	bool copy;			      /* a clone whose EXIT trap was its session's */
 	char *exit_trap;		      /* the session's EXIT trap while disarmed, for trap -p; owned by bash's table */
 	volatile sig_atomic_t phase;	      /* enum furca_bash_phase; read by handlers */
@@ -115,3 +117,6 @@ char *furca_bash_function_code(struct furca_view function, struct furca_err *err
 
 /* inspect.c: packs the state to `out`; `detail` is "summary", "names" or "full". For a copy: runs no user code. */
 void furca_bash_inspect(struct furca_buf *out, struct furca_view detail, struct furca_view name);
+
+/* warm.c */
+void furca_bash_warm(void);

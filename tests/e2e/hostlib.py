@@ -149,12 +149,19 @@ class Surface:
         sock.setblocking(True)
         self.control = Channel(sock)
         self.calls = 0
+        self.exited = {}  # pid (as the init sees it): wait status
+
+    def next(self, timeout=10):
+        got = self.control.recv(timeout)
+        if got[0] == "EXITED":
+            self.exited[got[2]["pid"]] = got[2]["status"]
+        return got
 
     def ask(self, name, answer, body, fds=()):
         self.calls += 1
         self.control.send(name, self.calls, body, fds)
         while True:
-            got, call, body, fds = self.control.recv()
+            got, call, body, fds = self.next()
             if got == answer and call == self.calls:
                 if body.get("error"):
                     raise RuntimeError(body["error"])
@@ -350,6 +357,15 @@ class Host:
         if select.select([self.pidfd], [], [], 0)[0]:
             return False
         return True
+
+    def exit_status(self, timeout=2):
+        """The wait status of a host of a Surface that has ended, None where it is not told in time."""
+        try:
+            while self.surface and self.pid not in self.surface.exited:
+                self.surface.next(timeout)
+            return self.surface.exited[self.pid] if self.surface else None
+        except (TimeoutError, Lost):
+            return None
 
     def descriptors(self):
         return sorted(int(n) for n in os.listdir("/proc/%d/fd" % self.pid))

@@ -73,7 +73,7 @@ def hosted(name, role, tree, tmp_path, env):
     with open(path, "rb") as f:
         code = f.read()
     with open(path, "w") as f:
-        f.write("enable -f '%s' furca_host capability furca-fn && furca_host\n" % BUILTIN)
+        f.write("enable -f '%s' furca_host capability furca-fn furca-reset && furca_host\n" % BUILTIN)
     surface = Surface()
     zygote = surface.spawn([BASH, "./" + name], env=env, cwd=place.path)
     with open(path, "wb") as f:

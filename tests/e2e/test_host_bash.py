@@ -12,7 +12,7 @@ from hostlib import COPY, SESSION, STATELESS, Host, Surface
 
 BASH = os.environ.get("FURCA_TEST_BASH", "/bin/bash")
 BUILTIN = os.path.join(hostlib.libexec(), "furca-bash.so")
-START = 'enable -f "$1" furca_host capability furca-fn && furca_host'
+START = 'enable -f "$1" furca_host capability furca-fn furca-reset && furca_host'
 
 pytestmark = pytest.mark.skipif(not os.path.exists(BASH), reason="needs " + BASH)
 
@@ -647,6 +647,17 @@ def test_foreign_environment_stays_out(tmp_path):
     result = host.run("ls /dev/null; echo $-; bash -c 'echo $BASH_ENV; type -t ls'; env | grep -c BASH_FUNC")
     host.kill()
     assert result.out == b"/dev/null\nhB\n\nfile\n0\n" and result.err == b""
+
+
+@pytest.mark.parametrize("code", ["exec >/dev/null 2>&1 </dev/zero", "exec 1>&- 2>&- 0<&-", "exec 2>&1", ":"])
+@pytest.mark.parametrize("calls", [0, 1])
+def test_reset(session, code, calls):
+    if calls:
+        session.run(code)
+        code = ":"
+    result = session.run(code + "; furca-reset; echo out; echo err >&2; read x; echo $?")
+    assert (result.out, result.err) == (b"out\n1\n", b"err\n")
+    assert session.run("echo out; exec 5>&1; furca-reset; echo more >&5").out == b"out\nmore\n"
 
 
 # -- inspect
