@@ -19,6 +19,7 @@
 #include "snapshot/cell.h"
 #include "snapshot/changes.h"
 #include "snapshot/init_loop.h"
+#include "snapshot/places.h"
 #include "snapshot/spawn.h"
 
 #include "base/banned.h"
@@ -403,8 +404,7 @@ static int own_only(int control)
 
 __attribute__((noreturn)) static void surface_main(int control)
 {
-	static char cwd[4096];
-	const char *places[] = {cwd, getenv("HOME"), "/tmp", "/var/tmp", "/dev/shm", NULL};
+	char cwd[4096];
 
 	(void)setsid(); /* a terminal's signals are not for us, nor for what we start */
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || own_only(control) < 0)
@@ -412,10 +412,7 @@ __attribute__((noreturn)) static void surface_main(int control)
 	take_name();
 	if (!getcwd(cwd, sizeof(cwd)) || chdir("/") < 0)
 		cwd[0] = '\0';
-	for (size_t i = 0; i < FURCA_COUNT(places) - 1; i++)
-		if (!places[i] || places[i][0] != '/')
-			places[i] = "/tmp";
-	furca_init_loop(control, NULL, places);
+	furca_init_loop(control, NULL, furca_places(cwd));
 }
 
 int furca_init_start(struct furca_proc *ret_proc, struct furca_fd *ret_control, struct furca_err *err)

@@ -12,6 +12,7 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/memory.c snapshot/memory.h \
 	snapshot/mounts.c snapshot/mounts.h \
 	snapshot/overlay.c snapshot/overlay.h \
+	snapshot/places.c snapshot/places.h \
 	snapshot/privileges.c snapshot/privileges.h \
 	snapshot/probe.c snapshot/probe.h \
 	snapshot/spawn.c snapshot/spawn.h

@@ -39,6 +39,12 @@ static int target(char *out, size_t size, const char *path)
 	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 }
 
+/* Ids that are not mapped here show as 65534; whose uid that is himself cannot be told from them. */
+static bool is_ours(const struct stat *st)
+{
+	return st->st_uid == geteuid() && st->st_gid == getegid() && st->st_uid != 65534 && st->st_gid != 65534;
+}
+
 /*
  * In a user namespace of one id a directory of somebody else cannot be copied up (EOVERFLOW), and overlayfs copies up every
  * ancestor of a file that is written. So the ancestors of places that matter are made in the upper layer beforehand, owned by
@@ -57,7 +63,7 @@ static void premake(const char *at, const char *upper, const char *place)
 		slash = strchrnul(slash + 1, '/');
 		char kept = *slash;
 		*slash = '\0';
-		if (stat(from, &st) < 0 || !S_ISDIR(st.st_mode) || (st.st_uid == geteuid() && st.st_gid == getegid()))
+		if (stat(from, &st) < 0 || !S_ISDIR(st.st_mode) || is_ours(&st))
 			return;
 		if (snprintf(to, sizeof(to), "%s%s", upper, from + skip) >= (int)sizeof(to))
 			return;
