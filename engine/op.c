@@ -1,6 +1,7 @@
 #include "engine/op.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +11,9 @@
 
 #define CHUNK 128U
 
-/* Stands before each slot's own bytes. */
+/* Stands before each slot's own bytes, which are aligned as malloc's. */
 struct head {
-	uint32_t generation;
+	_Alignas(max_align_t) uint32_t generation;
 	uint32_t next_free; /* index + 1, 0 at the end */
 	bool used;
 };
