@@ -8,6 +8,7 @@
 #include <msgpack.h>
 
 #include "base/auto.h"
+#include "bridge/handles.h"
 #include "bridge/idmap.h"
 #include "bridge/wire/limits.h"
 #include "bridge/wire/nearest.h"
@@ -25,6 +26,7 @@ struct name {
 struct call {
 	uint64_t id, client;
 	uint32_t msgid;
+	bool write;
 	char name[64]; /* for messages; cut */
 };
 
@@ -33,6 +35,7 @@ struct furca_caps {
 	void *user;
 	struct name *names; /* sorted by text */
 	size_t count;
+	struct furca_handles handles;
 	struct furca_idmap by_id, by_msgid; /* the same calls, by the engine's number and by ours */
 	uint32_t last_msgid;
 	struct furca_caps_stats stats;
@@ -68,6 +71,7 @@ void furca_caps_free(struct furca_caps *caps)
 		free(call);
 	furca_idmap_done(&caps->by_id);
 	furca_idmap_done(&caps->by_msgid);
+	furca_handles_done(&caps->handles);
 	for (size_t i = 0; i < caps->count; i++)
 		name_done(&caps->names[i]);
 	free(caps->names);
@@ -326,12 +330,12 @@ static void refuse_unknown(struct furca_caps *caps, uint64_t id, struct furca_vi
 	fail(caps, id, "AttributeError", message, suggestion);
 }
 
-static void refuse_write(struct furca_caps *caps, uint64_t id, const struct name *name)
+static void refuse_write(struct furca_caps *caps, uint64_t id, const char *name)
 {
 	char message[FURCA_MAX_CAPABILITY_NAME + 128];
 
 	(void)snprintf(message, sizeof(message), "capability '%s' may change things outside (effect 'write') and this call is read_only",
-		       name->text);
+		       name);
 	fail(caps, id, "PermissionError", message,
 	     "Run this code with state_mode='stateful', or use capabilities whose effect is 'read'.");
 }
@@ -345,13 +349,21 @@ static uint32_t free_msgid(struct furca_caps *caps)
 	return caps->last_msgid;
 }
 
-static int pack_call(struct furca_buf *buf, const struct call *call, const uint64_t *execute_msgid, struct furca_view name,
-		     struct furca_view args, struct furca_view kwargs)
+/* Where a call goes: to a registered name, or to a method of a handle. */
+struct target {
+	uint64_t client;
+	bool write;
+	struct furca_view name;		   /* as the client knows it */
+	const struct furca_handle *handle; /* or NULL */
+};
+
+static int pack_call(const struct furca_caps *caps, struct furca_buf *buf, const struct call *call, const struct target *target,
+		     const uint64_t *execute_msgid, struct furca_view args, struct furca_view kwargs)
 {
 	msgpack_packer pk;
 
 	msgpack_packer_init(&pk, buf, furca_buf_msgpack_write);
-	msgpack_pack_map(&pk, 5);
+	msgpack_pack_map(&pk, target->handle ? 6 : 5);
 	msgpack_pack_str_with_body(&pk, "execute_msgid", 13);
 	if (execute_msgid)
 		msgpack_pack_uint64(&pk, *execute_msgid);
@@ -360,11 +372,15 @@ static int pack_call(struct furca_buf *buf, const struct call *call, const uint6
 	msgpack_pack_str_with_body(&pk, "call_id", 7);
 	msgpack_pack_uint64(&pk, call->id);
 	msgpack_pack_str_with_body(&pk, "name", 4);
-	msgpack_pack_str_with_body(&pk, name.at, furca_view_size(name));
+	msgpack_pack_str_with_body(&pk, target->name.at, furca_view_size(target->name));
+	if (target->handle) {
+		msgpack_pack_str_with_body(&pk, "handle", 6);
+		msgpack_pack_str_with_body(&pk, target->handle->token, target->handle->size);
+	}
 	msgpack_pack_str_with_body(&pk, "args", 4);
-	(void)furca_buf_append(buf, args.at, furca_view_size(args));
+	(void)furca_handles_to_client(&caps->handles, call->client, args, buf);
 	msgpack_pack_str_with_body(&pk, "kwargs", 6);
-	return furca_buf_append(buf, kwargs.at, furca_view_size(kwargs));
+	return furca_handles_to_client(&caps->handles, call->client, kwargs, buf);
 }
 
 /* Takes the call out of both tables. */
@@ -376,17 +392,16 @@ static void forget(struct furca_caps *caps, struct call *call)
 }
 
 /* Opens a call and sends it. 0 or -errno, then nothing is left of it. */
-static int open_call(struct furca_caps *caps, uint64_t id, const struct name *name, const uint64_t *execute_msgid, struct furca_view args,
+static int open_call(struct furca_caps *caps, uint64_t id, const struct target *target, const uint64_t *execute_msgid, struct furca_view args,
 		     struct furca_view kwargs)
 {
 	FURCA_AUTO_BUF struct furca_buf params = FURCA_BUF_INIT;
 	struct call *call = calloc(1, sizeof(*call));
-	struct furca_view text = {(const uint8_t *)name->text, (const uint8_t *)name->text + strlen(name->text)};
 
 	if (!call)
 		return -ENOMEM;
-	*call = (struct call){.id = id, .client = name->client, .msgid = free_msgid(caps)};
-	(void)snprintf(call->name, sizeof(call->name), "%s", name->text);
+	*call = (struct call){.id = id, .client = target->client, .msgid = free_msgid(caps), .write = target->write};
+	(void)snprintf(call->name, sizeof(call->name), "%.*s", (int)furca_view_size(target->name), (const char *)target->name.at);
 	int r = furca_idmap_add(&caps->by_id, id, call);
 	if (r < 0) {
 		free(call);
@@ -394,7 +409,7 @@ static int open_call(struct furca_caps *caps, uint64_t id, const struct name *na
 	}
 	r = furca_idmap_add(&caps->by_msgid, call->msgid, call);
 	if (r == 0)
-		r = pack_call(&params, call, execute_msgid, text, args, kwargs);
+		r = pack_call(caps, &params, call, target, execute_msgid, args, kwargs);
 	if (r == 0)
 		r = caps->events->send(caps->user, call->client, call->msgid, (struct furca_view){params.data, params.data + params.len});
 	if (r < 0)
@@ -402,26 +417,37 @@ static int open_call(struct furca_caps *caps, uint64_t id, const struct name *na
 	return r;
 }
 
-void furca_caps_call(struct furca_caps *caps, uint64_t id, uint64_t execute_client, uint64_t execute_msgid, bool read_only,
-		     struct furca_view name, struct furca_view args, struct furca_view kwargs)
+/* Who serves that name. False where nobody does; then the call has been refused. */
+static bool find_target(struct furca_caps *caps, uint64_t id, struct furca_view name, struct target *ret)
 {
 	bool found;
-	size_t at = search(caps, (const char *)name.at, furca_view_size(name), &found);
+	size_t at;
 
-	caps->stats.calls++;
-	if (!found || (read_only && caps->names[at].write)) {
-		caps->stats.refused++;
-		if (!found)
-			refuse_unknown(caps, id, name);
-		else
-			refuse_write(caps, id, &caps->names[at]);
-		return;
+	if (furca_handles_is_name(name)) {
+		ret->handle = furca_handles_find(&caps->handles, name, &ret->name);
+		if (!ret->handle)
+			fail(caps, id, "ReferenceError", "that handle does not live any more: it was given back, or its client has gone",
+			     "Get the object again from the capability that gave it.");
+		else {
+			ret->client = ret->handle->client;
+			ret->write = ret->handle->write;
+		}
+		return ret->handle != NULL;
 	}
-	const struct name *found_name = &caps->names[at];
-	int r = open_call(caps, id, found_name, found_name->client == execute_client ? &execute_msgid : NULL, args, kwargs);
-	if (r == 0)
-		return;
-	caps->stats.refused++;
+	at = search(caps, (const char *)name.at, furca_view_size(name), &found);
+	if (!found) {
+		refuse_unknown(caps, id, name);
+		return false;
+	}
+	ret->client = caps->names[at].client;
+	ret->write = caps->names[at].write;
+	ret->name = name;
+	return true;
+}
+
+/* A call that could not be sent. */
+static void fail_unsent(struct furca_caps *caps, uint64_t id, int r)
+{
 	if (r == -ENOBUFS)
 		fail(caps, id, "BlockingIOError", "the client that offers this capability does not read its calls fast enough",
 		     "Make fewer calls at once, or smaller ones, and try again.");
@@ -430,6 +456,45 @@ void furca_caps_call(struct furca_caps *caps, uint64_t id, uint64_t execute_clie
 	else
 		fail(caps, id, "ConnectionError", "the client that offers this capability has gone",
 		     "Run the code again when it has connected and registered again.");
+}
+
+void furca_caps_call(struct furca_caps *caps, uint64_t id, uint64_t execute_client, uint64_t execute_msgid, bool read_only,
+		     struct furca_view name, struct furca_view args, struct furca_view kwargs)
+{
+	struct target target = {0};
+	char text[FURCA_MAX_CAPABILITY_NAME + 1];
+
+	caps->stats.calls++;
+	if (!find_target(caps, id, name, &target)) {
+		caps->stats.refused++;
+		return;
+	}
+	if (read_only && target.write) {
+		caps->stats.refused++;
+		(void)snprintf(text, sizeof(text), "%.*s", (int)FURCA_MIN(furca_view_size(target.name), sizeof(text) - 1),
+			       (const char *)target.name.at);
+		refuse_write(caps, id, text);
+		return;
+	}
+	int r = open_call(caps, id, &target, target.client == execute_client ? &execute_msgid : NULL, args, kwargs);
+	if (r < 0) {
+		caps->stats.refused++;
+		fail_unsent(caps, id, r);
+	}
+}
+
+/* The value of a call, its handles renamed for code. */
+static void pass_value(struct furca_caps *caps, uint64_t id, uint64_t client, bool write, struct furca_view value)
+{
+	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+	int r = furca_handles_to_code(&caps->handles, client, write, value, &out);
+
+	if (r == 0)
+		caps->events->done(caps->user, id, (struct furca_view){out.data, out.data + out.len}, (struct furca_view){0});
+	else if (r == -EPROTO)
+		fail(caps, id, "TypeError", "the capability's client gave a handle that is no short text without dots", "Mend the client.");
+	else
+		fail(caps, id, "MemoryError", "too many handles are held, or memory is out", "Let go of handles that are not needed.");
 }
 
 void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid, const struct furca_value *error,
@@ -443,9 +508,10 @@ void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid,
 		return;
 	}
 	uint64_t id = call->id;
+	bool write = call->write;
 	forget(caps, call);
 	if (error->kind == FURCA_NIL) {
-		caps->events->done(caps->user, id, result->raw, (struct furca_view){0});
+		pass_value(caps, id, client, write, result->raw);
 	} else if (error->kind == FURCA_STR) {
 		/* Some msgpack-rpc libraries answer with plain text. */
 		FURCA_AUTO_FREE char *text = furca_view_dup(error->bytes);
@@ -457,6 +523,22 @@ void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid,
 		fail(caps, id, "RuntimeError", "the capability failed, and its client's error is no map {type, message}",
 		     "Mend the client: answer with error {type, message, traceback?}.");
 	}
+}
+
+void furca_caps_release(struct furca_caps *caps, struct furca_view name)
+{
+	FURCA_AUTO_FREE struct furca_handle *handle = furca_handles_take(&caps->handles, name);
+	FURCA_AUTO_BUF struct furca_buf params = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	if (!handle)
+		return;
+	msgpack_packer_init(&pk, &params, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 1);
+	msgpack_pack_str_with_body(&pk, "handle", 6);
+	msgpack_pack_str_with_body(&pk, handle->token, handle->size);
+	if (!params.failed)
+		caps->events->release(caps->user, handle->client, (struct furca_view){params.data, params.data + params.len});
 }
 
 void furca_caps_drop(struct furca_caps *caps, uint64_t id)
@@ -514,6 +596,7 @@ void furca_caps_client_gone(struct furca_caps *caps, uint64_t client)
 			caps->names[kept++] = caps->names[i];
 	}
 	caps->count = kept;
+	furca_handles_client_gone(&caps->handles, client);
 	fail_calls_of(caps, client);
 }
 
@@ -522,4 +605,5 @@ void furca_caps_stats(const struct furca_caps *caps, struct furca_caps_stats *re
 	*ret = caps->stats;
 	ret->names = caps->count;
 	ret->open = caps->by_id.count;
+	ret->handles = caps->handles.count;
 }

@@ -19,12 +19,14 @@ struct furca_caps;
 struct furca_caps_events {
 	/* Sends a request "capability" to a client. 0, or -ENOBUFS, -EPIPE, -ENOMEM where it cannot go out. */
 	int (*send)(void *user, uint64_t client, uint32_t msgid, struct furca_view params);
+	/* Tells a client that code gave a handle of its back: a notification "release". */
+	void (*release)(void *user, uint64_t client, struct furca_view params);
 	/* The answer to the call `id`: a packed value, or an error map {type, message, traceback?, suggestion?}; the other is empty. */
 	void (*done)(void *user, uint64_t id, struct furca_view value, struct furca_view error);
 };
 
 struct furca_caps_stats {
-	uint64_t names, open;		       /* now */
+	uint64_t names, open, handles;	       /* now */
 	uint64_t calls, refused, stale_answers; /* since the start */
 };
 
@@ -50,6 +52,9 @@ void furca_caps_call(struct furca_caps *caps, uint64_t id, uint64_t execute_clie
 /* A client's response. One to a call that is not open, or is another client's, is counted and dropped. */
 void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid, const struct furca_value *error,
 		       const struct furca_value *result);
+
+/* Code gave a handle back (bridge/handles.h). Unknown ones are ignored. */
+void furca_caps_release(struct furca_caps *caps, struct furca_view handle);
 
 /* Nobody waits for that call any more: a late answer is dropped. */
 void furca_caps_drop(struct furca_caps *caps, uint64_t id);

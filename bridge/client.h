@@ -51,6 +51,8 @@ struct furca_client {
 	struct furca_due *due, **due_end;
 	struct furca_offer *offers;
 	size_t n_offers;
+	furca_capability_fn *on_handle;
+	void *handle_user;
 	furca_notification_fn *on_notification;
 	void *notification_user;
 	struct furca_proc engine; /* a private engine */

@@ -62,7 +62,7 @@ static struct furca_view view_of(const struct furca_buf *buf)
 
 static void run(struct furca_client *client, struct furca_due *due, struct furca_answer *answer)
 {
-	struct furca_view params = view_of(&due->params), name;
+	struct furca_view params = view_of(&due->params), name, handle;
 	struct furca_value args, kwargs;
 	struct furca_capability_call call = {.answer = answer};
 
@@ -70,8 +70,18 @@ static void run(struct furca_client *client, struct furca_due *due, struct furca
 		furca_answer_error(&call, "TypeError", "the engine's call lacks name, args or kwargs");
 		return;
 	}
-	struct furca_offer offer = find_offer(client, name);
-	if (!offer.fn) {
+	struct furca_offer offer = {0};
+	FURCA_AUTO_FREE char *method = NULL;
+	if (furca_map_text(params, "handle", &handle)) {
+		(void)pthread_mutex_lock(&client->lock);
+		offer = (struct furca_offer){method = furca_view_dup(name), client->on_handle, client->handle_user};
+		(void)pthread_mutex_unlock(&client->lock);
+		call.handle = (const char *)handle.at;
+		call.handle_size = furca_view_size(handle);
+	} else {
+		offer = find_offer(client, name);
+	}
+	if (!offer.fn || !offer.name) {
 		furca_answer_error(&call, "AttributeError", "this client offers no such capability any more");
 		return;
 	}
@@ -95,6 +105,14 @@ void furca_client_run(struct furca_client *client, struct furca_due *due)
 	furca_buf_done(&answer.error);
 	furca_buf_done(&due->params);
 	free(due);
+}
+
+void furca_on_handle_call(struct furca_client *client, furca_capability_fn *fn, void *user)
+{
+	(void)pthread_mutex_lock(&client->lock);
+	client->on_handle = fn;
+	client->handle_user = user;
+	(void)pthread_mutex_unlock(&client->lock);
 }
 
 /* Keeps the callback; a name registered again gets the new one. */

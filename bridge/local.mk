@@ -3,6 +3,7 @@ noinst_LTLIBRARIES += libfurca-bridge.la
 libfurca_bridge_la_SOURCES = \
 	bridge/caps.c bridge/caps.h \
 	bridge/conn.c bridge/conn.h \
+	bridge/handles.c bridge/handles.h \
 	bridge/listener.c \
 	bridge/server.c bridge/server.h
 libfurca_bridge_la_LIBADD = libfurca-client.la

@@ -301,6 +301,13 @@ static void engine_dropped(void *user, uint64_t id)
 	furca_caps_drop(server->caps, id);
 }
 
+static void engine_release(void *user, struct furca_view handle)
+{
+	struct furca_server *server = user;
+
+	furca_caps_release(server->caps, handle);
+}
+
 static void engine_describe(void *user, struct furca_buf *out)
 {
 	struct furca_server *server = user;
@@ -313,6 +320,7 @@ const struct furca_engine_events furca_server_events = {
 	.notify = engine_notify,
 	.capability = engine_capability,
 	.capability_dropped = engine_dropped,
+	.release = engine_release,
 	.describe = engine_describe,
 };
 
@@ -336,7 +344,12 @@ static void caps_done(void *user, uint64_t id, struct furca_view value, struct f
 	furca_engine_capability_done(server->engine, id, value, error);
 }
 
-static const struct furca_caps_events caps_events = {.send = caps_send, .done = caps_done};
+static void caps_release(void *user, uint64_t client, struct furca_view params)
+{
+	engine_notify(user, client, "release", params);
+}
+
+static const struct furca_caps_events caps_events = {.send = caps_send, .release = caps_release, .done = caps_done};
 
 /* ------------------------------------------------------------------------------------------------------------- accepting */
 

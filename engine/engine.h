@@ -46,6 +46,8 @@ struct furca_engine_events {
 			   struct furca_view name, struct furca_view args, struct furca_view kwargs);
 	/* The caller of that capability call is gone (call ended, timed out): nobody waits for its answer any more. */
 	void (*capability_dropped)(void *user, uint64_t id);
+	/* Code has no use any more for a handle that a capability gave it. */
+	void (*release)(void *user, struct furca_view handle);
 	/* Packs the array that DESCRIBE answers with under "capabilities" to `out`. */
 	void (*describe)(void *user, struct furca_buf *out);
 };

@@ -498,7 +498,8 @@ static void run_deferred(struct furca_loop *loop)
 		fn(owner);
 	}
 	loop->n_deferred -= n;
-	memmove(loop->deferred, loop->deferred + n, loop->n_deferred * sizeof(*loop->deferred));
+	if (loop->n_deferred > 0)
+		memmove(loop->deferred, loop->deferred + n, loop->n_deferred * sizeof(*loop->deferred));
 }
 
 int furca_loop_defer(struct furca_loop *loop, furca_timer_fn *fn, void *owner, furca_op_id *ret)

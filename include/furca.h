@@ -162,7 +162,7 @@ int furca_close_session(struct furca_client *client, const struct furca_session 
 /* A packed value as JSON text, malloc'ed; give back by free(). Bytes become base64, NaN and infinities null. NULL: no memory. */
 char *furca_json(const void *packed, size_t size);
 
-/* Called with notifications (`method` "env_progress"; "output" goes to on_output); `params` is a packed map. Must not wait. */
+/* Called with notifications (`method` "env_progress", "release"; "output" goes to on_output); `params` is a packed map. Must not wait. */
 typedef void furca_notification_fn(void *user, const char *method, const void *params, size_t size);
 void furca_on_notification(struct furca_client *client, furca_notification_fn *fn, void *user);
 
@@ -177,6 +177,8 @@ struct furca_capability_call {
 	size_t kwargs_size;
 	bool ours;		/* code of this client's own execute… */
 	uint64_t execute_id;	/* …with this id */
+	const char *handle;	/* NULL, or the handle whose method `name` is; not NUL-terminated */
+	size_t handle_size;
 	struct furca_answer *answer;
 };
 
@@ -195,6 +197,13 @@ void furca_answer_error(const struct furca_capability_call *call, const char *ty
  */
 int furca_capability_register(struct furca_client *client, const char *name, const char *effect, const char *doc, const void *params,
 			      size_t params_size, furca_capability_fn *fn, void *user, struct furca_error *err);
+
+/*
+ * Handles: a value that a callback answers with may hold ext 2 with a text of the callback's choice (1 to 200 bytes, no dot). Code gets an object;
+ * its methods come to `fn`, with call->handle, and call->name the method's. Code that lets the object go causes the notification
+ * "release" {handle}, once for each time it was given.
+ */
+void furca_on_handle_call(struct furca_client *client, furca_capability_fn *fn, void *user);
 
 /* Reads the connection and serves capabilities for `timeout_s`. 0 at its end, -EPIPE where the connection has gone. */
 int furca_serve(struct furca_client *client, double timeout_s, struct furca_error *err);

@@ -17,6 +17,9 @@
 #define FURCA_MAX_CAPABILITY_NAME 256	      /* bytes of such a name */
 #define FURCA_MAX_CAPABILITY_DOC 65536	      /* bytes of its doc, and of its params */
 
+#define FURCA_MAX_HANDLES 65536	      /* handles that code holds at once */
+#define FURCA_MAX_HANDLE 200		      /* bytes of a handle's text */
+
 /* The arguments of execute */
 #define FURCA_MAX_CODE (16U << 20)	      /* bytes of code */
 #define FURCA_MAX_NAME 64		      /* characters of a session's or function's name */

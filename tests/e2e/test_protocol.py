@@ -1,19 +1,15 @@
 """The wire: what a client may send, what it gets, and what a hostile one cannot do to others."""
 import os
 import random
-import re
-import signal
 import socket
 import stat
-import struct
 import subprocess
 import threading
 import time
 
-import msgpack
 import pytest
 
-from furcalib import Closed, Client, Engine, ProtocolError, eventually, furca_program, pack, unpacker
+from furcalib import Client, Handle, ProtocolError, eventually, furca_program, pack, unpacker
 
 
 class Raw:
@@ -340,6 +336,44 @@ def test_thousands_of_calls_from_many_sessions(engine):
     pending = [client.start("execute", code=code, language="python", session_name="s%d" % i, timeout_s=100) for i in range(8)]
     for p in pending:
         assert p.wait(100)["stdout"] == "300\n"
+
+
+class Keeper(Client):
+    """A client that keeps objects and gives handles of them."""
+
+    def __init__(self, path):
+        self.kept = {"book": ["a", "b"]}
+        super().__init__(path)
+
+    def _serve(self, msgid, method, params):
+        params = params[0]
+        self.capability_requests.append(params)
+        if "handle" in params:
+            kept = self.kept[params["handle"]]
+            value = getattr(kept, params["name"])(*params["args"])
+        elif params["name"] == "size":
+            value = len(self.kept[params["args"][0].data.decode()])
+        else:
+            value = Handle(b"book")
+        self.send_message([1, msgid, None, value])
+
+
+def test_a_handle_is_an_object_that_stays_with_the_client(engine):
+    keeper = Keeper(engine.socket)
+    keeper.call("register_capabilities", capabilities=[{"name": "open", "effect": "read"}, {"name": "size", "effect": "read"}])
+    answer = keeper.python("book = capabilities.open()\nbook.append('c')\n(book.index('c'), capabilities.size(book))", session_name="h")
+    assert answer["result"] == [2, 3] or answer["result_text"] == "(2, 3)", answer
+    assert keeper.kept["book"] == ["a", "b", "c"]
+    assert [r["name"] for r in keeper.capability_requests] == ["open", "append", "index", "size"]
+    assert keeper.python("book.index('a')", state_mode="read_only", session_name="h")["result"] == 0
+    keeper.python("import gc\ndel book\ngc.collect()", session_name="h")
+    keeper.python("1", session_name="h")
+    assert eventually(lambda: ("release", {"handle": "book"}) in keeper.notifications, 5), keeper.notifications
+    keeper.python("book = capabilities.open()", session_name="h")
+    keeper.close()
+    other = engine.client()
+    answer = other.python("try:\n    book.index('a')\nexcept ReferenceError as e:\n    print('gone')", session_name="h")
+    assert answer["stdout"] == "gone\n", answer
 
 
 # -------------------------------------------------------------------------------------------------------- starting and ending

@@ -42,6 +42,8 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 		w->calls++;
 		furca_caps_call(w->caps, w->calls, 1, msgid, w->calls & 1, name.bytes, args, args);
 	}
+	if (method == FURCA_METHOD_cancel && furca_map_get(args, "handle", &name) && name.kind == FURCA_STR)
+		furca_caps_release(w->caps, name.bytes);
 	(void)furca_conn_answer(&w->conn, msgid, args);
 }
 
@@ -53,7 +55,12 @@ static void on_response(void *user, uint64_t msgid, const struct furca_value *er
 }
 
 static const struct furca_conn_events conn_events = {on_request, on_response};
-static const struct furca_caps_events caps_events = {on_send, on_done};
+static void on_release(void *user, uint64_t client, struct furca_view params)
+{
+	assert(furca_value_check(params, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS) == 0);
+}
+
+static const struct furca_caps_events caps_events = {.send = on_send, .release = on_release, .done = on_done};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,13 +9,23 @@
 #include "bridge/wire/limits.h"
 
 static struct {
-	unsigned sent, done, failed;
+	unsigned sent, done, failed, released;
+	char handle[32]; /* the name that code got */
+	char token[32];	 /* the handle in a call's arguments, or of the call itself */
 	uint64_t client, id, execute_msgid;
 	bool has_execute_msgid;
 	uint32_t msgid;
 	int send_result;
 	char type[32], suggestion[512];
 } seen;
+
+static void copy(char *to, size_t size, struct furca_view from)
+{
+	size_t n = furca_view_size(from) < size - 1 ? furca_view_size(from) : size - 1;
+
+	memcpy(to, from.at, n);
+	to[n] = '\0';
+}
 
 static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params)
 {
@@ -26,15 +36,18 @@ static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_vie
 	seen.msgid = msgid;
 	ck_assert_int_eq(furca_value_check(params, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS), 0);
 	seen.has_execute_msgid = furca_map_uint(params, "execute_msgid", &seen.execute_msgid);
+	struct furca_view token, name;
+	struct furca_value args, v;
+
+	if (furca_map_text(params, "handle", &token) && furca_map_text(params, "name", &name)) {
+		copy(seen.token, sizeof(seen.token), token);
+		ck_assert(furca_view_is(name, "method"));
+	}
+	ck_assert(furca_map_get(params, "args", &args));
+	for (struct furca_view at = args.raw; at.at < at.end && furca_value_enter(&at, &v) == 0;)
+		if (v.kind == FURCA_EXT && v.ext == 2)
+			copy(seen.token, sizeof(seen.token), v.bytes);
 	return 0;
-}
-
-static void copy(char *to, size_t size, struct furca_view from)
-{
-	size_t n = furca_view_size(from) < size - 1 ? furca_view_size(from) : size - 1;
-
-	memcpy(to, from.at, n);
-	to[n] = '\0';
 }
 
 static void on_done(void *user, uint64_t id, struct furca_view value, struct furca_view error)
@@ -43,7 +56,13 @@ static void on_done(void *user, uint64_t id, struct furca_view value, struct fur
 
 	seen.id = id;
 	if (furca_view_size(error) == 0) {
+		struct furca_value v;
+
 		seen.done++;
+		ck_assert_int_eq(furca_value_check(value, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS), 0);
+		while (value.at < value.end && furca_value_enter(&value, &v) == 0)
+			if (v.kind == FURCA_EXT && v.ext == 2)
+				copy(seen.handle, sizeof(seen.handle), v.bytes);
 		return;
 	}
 	seen.failed++;
@@ -54,7 +73,17 @@ static void on_done(void *user, uint64_t id, struct furca_view value, struct fur
 		copy(seen.suggestion, sizeof(seen.suggestion), text);
 }
 
-static const struct furca_caps_events events = {on_send, on_done};
+static void on_release(void *user, uint64_t client, struct furca_view params)
+{
+	struct furca_view token;
+
+	ck_assert(furca_map_text(params, "handle", &token));
+	seen.released++;
+	seen.client = client;
+	copy(seen.type, sizeof(seen.type), token);
+}
+
+static const struct furca_caps_events events = {.send = on_send, .release = on_release, .done = on_done};
 static struct furca_caps *caps;
 
 static void setup(void)
@@ -262,6 +291,76 @@ START_TEST(thousands_are_open_at_once_and_answered_in_any_order)
 }
 END_TEST
 
+/* An answer [nil, handle "obj"]. */
+static void answer_handle(uint64_t client, uint64_t msgid)
+{
+	static const uint8_t value[] = "\x92\xc0\xc7\x03\x02obj";
+	struct furca_value v = {.kind = FURCA_ARRAY, .count = 2, .raw = {value, value + sizeof(value) - 1}};
+
+	furca_caps_answer(caps, client, msgid, &nil, &v);
+}
+
+START_TEST(a_handle_leads_back_to_its_client_and_to_nobody_else)
+{
+	struct furca_caps_stats stats;
+	char name[64], args[40] = "\x91\xc7\x11\x02";
+
+	ck_assert_int_eq(offer(1, "open", "read", NULL, NULL), 1);
+	ck_assert_int_eq(offer(2, "take", "read", NULL, NULL), 1);
+	call(1, 1, "open", true);
+	answer_handle(1, seen.msgid);
+	ck_assert(seen.handle[0] == '@' && strlen(seen.handle) == 17); /* not the client's own text */
+	(void)snprintf(name, sizeof(name), "%s.method", seen.handle);
+	call(2, 2, name, true);
+	ck_assert_uint_eq(seen.client, 1);
+	ck_assert_str_eq(seen.token, "obj");
+	answer(1, seen.msgid);
+	ck_assert_uint_eq(seen.done, 2);
+
+	/* As an argument: to its own client by its own text, to another as an unknown name. */
+	memcpy(args + 4, seen.handle, 17);
+	furca_caps_call(caps, 3, 1, 77, false, view("open", 4), view(args, 21), view("\x80", 1));
+	ck_assert_str_eq(seen.token, "obj");
+	furca_caps_call(caps, 4, 1, 77, false, view("take", 4), view(args, 21), view("\x80", 1));
+	ck_assert_str_eq(seen.token, seen.handle);
+
+	furca_caps_release(caps, view(seen.handle, 17));
+	furca_caps_release(caps, view(seen.handle, 17));
+	ck_assert_uint_eq(seen.released, 1);
+	ck_assert_uint_eq(seen.client, 1);
+	ck_assert_str_eq(seen.type, "obj");
+	call(5, 1, name, false);
+	ck_assert_str_eq(seen.type, "ReferenceError");
+	furca_caps_stats(caps, &stats);
+	ck_assert_uint_eq(stats.handles, 0);
+}
+END_TEST
+
+START_TEST(a_handle_has_the_effect_of_what_gave_it_and_goes_with_its_client)
+{
+	struct furca_caps_stats stats;
+	char name[64];
+
+	ck_assert_int_eq(offer(1, "open", "write", NULL, NULL), 1);
+	call(1, 1, "open", false);
+	answer_handle(1, seen.msgid);
+	(void)snprintf(name, sizeof(name), "%s.method", seen.handle);
+	call(2, 1, name, true);
+	ck_assert_str_eq(seen.type, "PermissionError");
+	for (unsigned i = 0; i < 100; i++) {
+		call(10 + i, 1, "open", false);
+		answer_handle(1, seen.msgid);
+	}
+	furca_caps_stats(caps, &stats);
+	ck_assert_uint_eq(stats.handles, 101);
+	furca_caps_client_gone(caps, 1);
+	furca_caps_stats(caps, &stats);
+	ck_assert_uint_eq(stats.handles, 0);
+	call(3, 1, name, false);
+	ck_assert_str_eq(seen.type, "ReferenceError");
+}
+END_TEST
+
 START_TEST(describe_lists_all_by_name)
 {
 	struct furca_buf buf = FURCA_BUF_INIT;
@@ -326,6 +425,8 @@ int main(void)
 	tcase_add_loop_test(tc, a_bad_name_registers_nothing, 0, sizeof(bad_names) / sizeof(bad_names[0]));
 	tcase_add_test(tc, an_unknown_key_is_named_with_the_nearest);
 	tcase_add_test(tc, thousands_are_open_at_once_and_answered_in_any_order);
+	tcase_add_test(tc, a_handle_leads_back_to_its_client_and_to_nobody_else);
+	tcase_add_test(tc, a_handle_has_the_effect_of_what_gave_it_and_goes_with_its_client);
 	tcase_add_test(tc, describe_lists_all_by_name);
 	tcase_add_test(tc, idmap_keeps_what_an_array_keeps);
 	suite_add_tcase(suite, tc);
