@@ -12,11 +12,13 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/ipc.h>
+#include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -306,11 +308,86 @@ static int interrupted(void)
 	return line;
 }
 
+/* A signal that comes while its thread stands still ends the call that the thread waits in, as ever. */
+static struct {
+	atomic_int tid, seen, over;
+	atomic_long sent, late;
+} *shared;
+static atomic_int hits;
+
+static void hit(int sig)
+{
+	(void)sig;
+	hits++;
+}
+
+static void *wait_for_signals(void *argument)
+{
+	struct pollfd nothing_comes = {.fd = pipe_fds[0], .events = POLLIN};
+	char byte;
+
+	shared->tid = (int)syscall(SYS_gettid);
+	while (!shared->over) {
+		/* One that the kernel restarts by itself, one that it does not. */
+		if (hits == shared->seen && (hits & 1 ? read(pipe_fds[0], &byte, 1) : poll(&nothing_comes, 1, -1)) > 0)
+			break;
+		shared->seen = hits;
+	}
+	return argument;
+}
+
+/* Another process: sends, waits for the answer, sends again. */
+static _Noreturn void send_signals(pid_t pid)
+{
+	unsigned seed = 1;
+
+	while (!shared->over) {
+		int before = shared->seen;
+
+		syscall(SYS_tgkill, pid, shared->tid, SIGUSR1);
+		shared->sent++;
+		for (int wait = 0; wait < 2000 && shared->seen == before && !shared->over; wait++)
+			harness_sleep_us(100);
+		shared->late += shared->seen == before;
+		harness_sleep_us(rand_r(&seed) % 300);
+	}
+	_exit(0);
+}
+
+static int signals_body(void)
+{
+	struct sigaction action = {.sa_handler = hit};
+	pthread_t thread;
+
+	REQUIRE(pipe2(pipe_fds, O_CLOEXEC) == 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	REQUIRE(shared != MAP_FAILED);
+	sigaction(SIGUSR1, &action, NULL);
+	REQUIRE(pthread_create(&thread, NULL, wait_for_signals, NULL) == 0);
+	while (!shared->tid)
+		harness_sleep_us(100);
+	pid_t original_pid = getpid(), sender = fork();
+	if (sender == 0)
+		send_signals(original_pid);
+	for (int i = 0; i < harness_n(); i++) {
+		harness_sleep_us(harness_random(500));
+		REQUIRE(harness_try(undisturbed) == 0);
+	}
+	shared->over = 1;
+	syscall(SYS_tgkill, original_pid, shared->tid, SIGUSR1);
+	waitpid(sender, NULL, 0);
+	dprintf(2, "%ld signals, %ld late\n", (long)shared->sent, (long)shared->late);
+	/* Some come in the instant before the call begins; that is so without clones, too. */
+	REQUIRE(shared->sent > harness_n() / 2 && shared->late * 200 <= shared->sent);
+	return 0;
+}
+
 int main(void)
 {
 	static const struct harness_case cases[] = {
 		{"one thread, no cell", one_thread}, {"renumbered threads", renumbered}, {"libc's fork", forked},
 		{"robust lock held", robust_refused}, {"interrupted calls", interrupted},
+		{"signals meanwhile", signals_body},
 	};
 
 	return harness_main("clone_ways", cases, sizeof(cases) / sizeof(cases[0]));
