@@ -94,6 +94,12 @@ static const char mcp_help[] =
 	"  --socket PATH      talk to that running engine instead\n"
 	"  --state-dir DIR, --workdir DIR, --config FILE   of the engine inside, as for `furca serve`\n";
 
+static const char bench_help[] =
+	"[NAME [ARG…]]\n\nLists the benchmarks, or runs one on this machine. It starts engines of its own, pins one CPU and prints ratios with their\n"
+	"goals. Exit status 0 where they are met, 1 where one is missed, 77 where the machine is too noisy to say.\n\n"
+	"  call               a trivial stateful call against a bare request over a socket\n"
+	"  read [MEGABYTES]   a read-only call on a big session, with huge pages against without\n";
+
 static const char help_help[] = "[COMMAND]\n\nLists the commands, or explains one.\n";
 
 const struct furca_command furca_commands[] = {
@@ -112,6 +118,7 @@ const struct furca_command furca_commands[] = {
 	{"doctor", furca_cmd_doctor, "say what this machine can guarantee", doctor_help},
 	{"schema", furca_cmd_schema, "print the tool's JSON schema", schema_help},
 	{"mcp", furca_cmd_mcp, "serve the Model Context Protocol", mcp_help},
+	{"bench", furca_cmd_bench, "measure this machine", bench_help},
 	{"help", furca_cmd_help, "explain a command", help_help},
 	{NULL, NULL, NULL, NULL},
 };

@@ -2,7 +2,7 @@
 _furca()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-	local commands="serve stop exec sessions inspect close undo branch checkpoint restore envs functions doctor schema mcp help"
+	local commands="serve stop exec sessions inspect close undo branch checkpoint restore envs functions doctor schema mcp bench help"
 	local session="--socket --json --language --env --help"
 
 	COMPREPLY=()
@@ -71,6 +71,7 @@ _furca()
 	inspect | close | undo | branch | checkpoint | restore) COMPREPLY=($(compgen -W "$(_furca_sessions)" -- "$cur")) ;;
 	envs) ((COMP_CWORD == 2)) && COMPREPLY=($(compgen -W "list create build remove" -- "$cur")) || COMPREPLY=($(compgen -f -- "$cur")) ;;
 	functions) ((COMP_CWORD == 2)) && COMPREPLY=($(compgen -W "list add remove call" -- "$cur")) || COMPREPLY=($(compgen -f -- "$cur")) ;;
+	bench) ((COMP_CWORD == 2)) && COMPREPLY=($(compgen -W "$(furca bench 2>/dev/null)" -- "$cur")) ;;
 	help) COMPREPLY=($(compgen -W "$commands" -- "$cur")) ;;
 	exec) COMPREPLY=($(compgen -f -- "$cur")) ;;
 	esac
