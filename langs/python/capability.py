@@ -79,7 +79,8 @@ _rebuild = failed
 
 
 class Handle:
-    """A value that stays with the client. Its methods are called there; it is given back when this object goes."""
+    """A value that stays with the client; goes back to it as an argument. Its methods are called as the client's capabilities named
+    by the handle and the method. It is given back when this object goes."""
 
     def __init__(self, token):
         object.__setattr__(self, "_token", token)
@@ -88,10 +89,16 @@ class Handle:
     def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
-        return Capability("%s.%s" % (self._token, name))
+        return Capability("%s.%s" % (self._token.decode("utf-8", "backslashreplace"), name))
+
+    def __eq__(self, other):
+        return isinstance(other, Handle) and other._token == self._token
+
+    def __hash__(self):
+        return hash(self._token)
 
     def __repr__(self):
-        return "<handle %s>" % self._token
+        return "<handle %s>" % self._token.decode("utf-8", "backslashreplace")
 
 
 Handle.__module__ = "capabilities"
@@ -110,7 +117,7 @@ def give_back():
         token, image = _unused.pop()
         if image == host.image():
             try:
-                host.call(RELEASE, None, None, None, {"handle": token})
+                host.post(RELEASE, {"handle": token.decode("utf-8", "backslashreplace")})
             except Exception:
                 pass
 
@@ -118,7 +125,7 @@ def give_back():
 def pack_hook(value):
     """(ext type, bytes) of what is not plain, or None."""
     if isinstance(value, Handle):
-        return EXT_HANDLE, value._token.encode()
+        return EXT_HANDLE, value._token
     if isinstance(value, datetime.datetime):
         if value.utcoffset() is None:
             raise TypeError("a datetime without a time zone has no form on the wire; give it one, for example "
@@ -132,7 +139,7 @@ def pack_hook(value):
 
 def unpack_hook(kind, data):
     if kind == EXT_HANDLE:
-        return Handle(data.decode("utf-8", "replace"))
+        return Handle(data)
     if kind == EXT_TIME and len(data) in (4, 8, 12):
         nanoseconds = 0
         if len(data) == 4:

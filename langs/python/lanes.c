@@ -321,6 +321,48 @@ fail:
 	return NULL;
 }
 
+/* Sends what nobody answers. True, or false with an exception and the lane dropped. */
+static bool post(struct exchange *x)
+{
+	while (x->n && !x->error) {
+		Py_BEGIN_ALLOW_THREADS
+		exchange_step(x);
+		Py_END_ALLOW_THREADS
+		if (PyErr_CheckSignals() < 0)
+			break;
+	}
+	if (!x->n)
+		return true;
+	lane_drop(x->lane);
+	if (!PyErr_Occurred())
+		PyErr_SetString(PyExc_ConnectionError, "the engine closed the lane of this call");
+	return false;
+}
+
+PyObject *furca_lanes_post(PyObject *self, PyObject *args)
+{
+	FURCA_AUTO_BUF struct furca_buf out = {.max = 65536};
+	struct lane *lane;
+	PyObject *fields;
+	bool good = false;
+	int number;
+
+	if (!PyArg_ParseTuple(args, "iO!", &number, &PyDict_Type, &fields))
+		return NULL;
+	lane = lane_get();
+	if (!lane)
+		return NULL;
+	if (frame_append(&out, number, ++lane->last_call, NULL, NULL, NULL, fields) == 0) {
+		struct exchange x = {.lane = lane, .data = out.data, .n = out.len};
+
+		good = post(&x);
+	}
+	lane_put(lane);
+	if (!good)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
 PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 {
 	PyObject *name, *call_args, *kwargs, *extra, *values, *value = NULL;

@@ -17,12 +17,14 @@ void furca_lanes_init(const struct furca_host *host, PyObject *pack_hook, PyObje
  *
  * call(frame, name, args, kwargs, extra)      one call; its value
  * call_many(frame, name, calls)               `calls`: [(args, kwargs)]; all under way at once; list of values
+ * post(frame, fields)                         one message that has no answer
  * encode(frame, call, name, args, kwargs, extra) -> bytes of a frame, for a lane that the caller serves
  * decode(buffer) -> None or (bytes used, call, ok, value or exception)
  * open_lane() -> descriptor number
  */
 PyObject *furca_lanes_call(PyObject *self, PyObject *args);
 PyObject *furca_lanes_call_many(PyObject *self, PyObject *args);
+PyObject *furca_lanes_post(PyObject *self, PyObject *args);
 PyObject *furca_lanes_encode(PyObject *self, PyObject *args);
 PyObject *furca_lanes_decode(PyObject *self, PyObject *args);
 PyObject *furca_lanes_open(PyObject *self, PyObject *args);

@@ -385,6 +385,7 @@ static PyMethodDef methods[] = {
 	{"is_self", method_is_self, METH_NOARGS, "Whether this is the session's process, not one that it forked."},
 	{"call", furca_lanes_call, METH_VARARGS, "Calls out and waits."},
 	{"call_many", furca_lanes_call_many, METH_VARARGS, "Calls out many times at once and waits."},
+	{"post", furca_lanes_post, METH_VARARGS, "Sends a message that has no answer."},
 	{"encode", furca_lanes_encode, METH_VARARGS, "A call as bytes."},
 	{"decode", furca_lanes_decode, METH_VARARGS, "An answer from bytes."},
 	{"open_lane", furca_lanes_open, METH_NOARGS, "A new lane's descriptor."},

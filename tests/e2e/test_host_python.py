@@ -38,6 +38,9 @@ CAPABILITIES = {
     "fail": fail,
     "slow": slow,
     "forever": lambda: time.sleep(3600),
+    "handle": lambda: __import__("msgpack").ExtType(2, b"h1"),
+    "is_handle": lambda value: value == __import__("msgpack").ExtType(2, b"h1"),
+    "h1.size": lambda: 7,
     "fn twice": lambda text: text * 2,
 }
 
@@ -461,6 +464,18 @@ def test_times_cross(session):
     assert value(session, "import datetime as d\nt = d.datetime(2026, 11, 29, 1, 2, 3, 456789, tzinfo=d.timezone.utc)\ncapabilities.echo(t) == t") is True
     assert value(session, "t = d.datetime(1960, 1, 1, tzinfo=d.timezone(d.timedelta(hours=2)))\ncapabilities.echo(t) == t") is True
     assert "time zone" in error(session, "capabilities.echo(d.datetime.now())")
+
+
+def test_handles(session):
+    assert value(session, "h = capabilities.handle()\n[repr(h), capabilities.is_handle(h), h.size(), h == capabilities.handle()]") == ["<handle h1>", True, 7, True]
+    assert value(session, "del h\ncapabilities.echo(3)") == 3
+    assert "no form" in error(session, "import copy\nclass X: pass\ncapabilities.echo(X())")
+
+
+def test_a_signal_handler_may_call_out_during_a_call(session):
+    code = ("import signal\ngot = []\nsignal.signal(signal.SIGALRM, lambda *a: got.append(capabilities.echo('in')))\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.05)\n[capabilities.slow(5), got]")
+    assert value(session, code) == [5, ["in"]]
 
 
 # -- clones
