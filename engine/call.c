@@ -93,11 +93,30 @@ static void call_free(struct furca_call *call)
 	free(call);
 }
 
+/* What a stored function wrote belongs to the call whose code called it; a bash function's output is its value already. */
+static void pass_output(struct furca_call *call)
+{
+	struct furca_call *caller = NULL;
+
+	if (!furca_capability_origin(call->engine, call->origin, &caller) || !caller || !caller->pipes)
+		return;
+	for (int i = 0; i < 2; i++) {
+		FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
+
+		if (!call->output[i].max || (i == 0 && call->plan.lang && !call->plan.lang->top_level_value && !call->error_type))
+			continue;
+		(void)furca_output_text(&call->output[i], &text);
+		furca_pipes_put(caller->pipes, i, text.data, text.len);
+	}
+}
+
 /* Sends the packed answer to where the request came from. */
 static void deliver(struct furca_call *call, const struct furca_buf *value)
 {
 	struct furca_engine *engine = call->engine;
 
+	if (call->origin)
+		pass_output(call);
 	if (call->origin)
 		furca_functions_finished(engine->functions, call->origin, view_of(value));
 	else if (!call->client_gone)
@@ -159,6 +178,7 @@ static struct furca_call *call_new(struct furca_engine *engine, const struct fur
 	call->origin = request->origin;
 	call->asked_us = furca_now_us();
 	call->harmless = request->harmless;
+	call->depth = request->depth;
 	(void)furca_buf_append(&call->args, request->args.at, furca_view_size(request->args));
 	(void)furca_buf_append(&call->function, request->function.at, furca_view_size(request->function));
 	(void)furca_buf_append(&call->received, request->received.at, furca_view_size(request->received));

@@ -59,7 +59,8 @@ struct furca_call {
 	bool began;	     /* RUN was sent */
 	bool interrupted;    /* the interrupt was sent */
 	bool killed;	     /* we ended its process */
-	bool harmless;	     /* called from a read-only call: capabilities that write are refused */
+	bool harmless;	     /* called from a read-only call: capabilities that write are refused, a stateless one gets a cell */
+	unsigned depth;	     /* calls that wait for this one, over lanes */
 	bool client_gone, created, retried, rolled_back;
 	unsigned attempts;
 
@@ -82,6 +83,7 @@ struct furca_call_request {
 	const char *capabilities; /* JSON list or NULL */
 	int64_t deadline_us;	  /* of the call it belongs to; FURCA_NEVER */
 	bool harmless;		  /* it is called from a read-only call */
+	unsigned depth;		  /* of calls of stored functions */
 };
 void furca_call_begin(struct furca_engine *engine, const struct furca_call_request *request);
 

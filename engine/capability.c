@@ -178,7 +178,11 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 	}
 	if (!is_allowed(lanes, name)) {
 		engine->stats.capability_refused++;
-		fail_call(lane, frame->call, "PermissionError", "this function may not call that capability",
+		char text[256];
+
+		(void)snprintf(text, sizeof(text), "this function may not call the capability '%.*s'",
+			       (int)FURCA_MIN(furca_view_size(name), (size_t)128), (const char *)name.at);
+		fail_call(lane, frame->call, "PermissionError", text,
 			  "Store the function with that name in `capabilities`.");
 		return;
 	}

@@ -6,8 +6,8 @@
  * runs HOST RUN with `function` at the coordinate given, as it runs an execute. This module knows no session: it resolves
  * names, checks arguments, and turns result maps into lane answers.
  *
- * The mode where none is given: as for execute, python without environment is stateful, everything else stateless. Stateful on a
- * lane, in the caller's own language and environment, with no session named or the caller's own: answered with INLINE, the host
+ * The mode where none is given: as for execute, python without environment is stateful, everything else stateless; on a lane it is
+ * stateful only in the caller's own namespace, or where a session is named. Stateful on a lane, in the caller's own language and environment, with no session named or the caller's own: answered with INLINE, the host
  * runs the source in its own namespace, be that a session's, a copy's or a stateless call's. From a read-only call nothing else
  * may be stateful, and what is stateless must run without effect (`harmless`). A stateful call whose target waits for this very call
  * (a cycle) would never start: events.call refuses it.

@@ -218,13 +218,42 @@ static bool names_session(struct furca_view body)
 	       (furca_map_get(body, "session_name", &value) && value.kind != FURCA_NIL);
 }
 
+/* The coordinate of a call on a lane, and who calls. False: nobody waits any more. */
+static bool coordinate_of(struct furca_functions *functions, furca_function_origin origin, const struct furca_function *function,
+			  struct furca_view body, struct furca_view mode, struct furca_buf *out, struct furca_function_from *ret)
+{
+	/* As execute, but that no process other than the caller's is stateful unasked: its session would often wait for this call. */
+	bool own = !strcmp(function->language, "python") && !function->venv_id;
+	const char *chosen = mode.at ? NULL : own || names_session(body) ? "stateful" : "stateless";
+
+	pack_coordinate(out, function, body, chosen);
+	if (!functions->events.from(functions->events.user, origin, view_of(out), ret))
+		return false;
+	if (!mode.at && own && !names_session(body) && !is_home(function, ret)) {
+		furca_buf_clear(out);
+		pack_coordinate(out, function, body, "stateless");
+	}
+	if (furca_view_is(mode, "read_only") && !names_session(body) && is_home(function, ret) && ret->has_session) {
+		/* A copy of the caller's own session, as it was committed last. */
+		FURCA_AUTO_BUF struct furca_buf session = FURCA_BUF_INIT;
+		msgpack_packer pk;
+
+		furca_packer(&pk, &session);
+		msgpack_pack_map(&pk, 1);
+		furca_pack_text(&pk, "session_id");
+		msgpack_pack_uint64(&pk, ret->session_id);
+		furca_buf_clear(out);
+		pack_coordinate(out, function, view_of(&session), "read_only");
+	}
+	return true;
+}
+
 void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body)
 {
 	FURCA_AUTO_BUF struct furca_buf coordinate = FURCA_BUF_INIT;
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_function_from from;
 	struct furca_view name, mode = {0};
-	const char *chosen = NULL;
 
 	if (furca_method_text(body, "name", true, 4096, &name, &err) < 0 || furca_method_text(body, "state_mode", false, 64, &mode, &err) < 0) {
 		refuse_lane(functions, origin, "ValueError", &err);
@@ -236,39 +265,19 @@ void furca_functions_lane(struct furca_functions *functions, furca_function_orig
 		refuse_lane(functions, origin, "LookupError", &err);
 		return;
 	}
-	if (!mode.at)
-		chosen = !strcmp(function->language, "python") && !function->venv_id ? "stateful" : "stateless";
-	pack_coordinate(&coordinate, function, body, chosen);
-	if (!functions->events.from(functions->events.user, origin, view_of(&coordinate), &from))
+	if (!coordinate_of(functions, origin, function, body, mode, &coordinate, &from))
 		return;
-	if (chosen ? !strcmp(chosen, "stateful") : furca_view_is(mode, "stateful")) {
-		if (is_home(function, &from) && (names_session(body) ? from.own_session : true)) {
-			give_inline(functions, origin, function);
-			return;
-		}
-		if (from.read_only) {
-			(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Call it with .read_only() or .stateless(), or from a stateful call.",
-						 "A read-only call cannot run the stored function '%s' in a session", function->name);
-			refuse_lane(functions, origin, "PermissionError", &err);
-			return;
-		}
-	}
-	if (furca_view_is(mode, "read_only") && !names_session(body) && is_home(function, &from) && from.has_session) {
-		/* A copy of the caller's own session, as it was committed last. */
-		FURCA_AUTO_BUF struct furca_buf own = FURCA_BUF_INIT;
-		msgpack_packer pk;
-
-		furca_packer(&pk, &own);
-		msgpack_pack_map(&pk, 2);
-		furca_pack_text(&pk, "session_id");
-		msgpack_pack_uint64(&pk, from.session_id);
-		furca_pack_text(&pk, "state_mode");
-		furca_pack_text(&pk, "read_only");
-		furca_buf_clear(&coordinate);
-		pack_coordinate(&coordinate, function, view_of(&own), NULL);
-	}
-	if (coordinate.failed || start(functions, origin, function, body, view_of(&coordinate), from.read_only, &err) < 0)
+	(void)furca_map_text(view_of(&coordinate), "state_mode", &mode);
+	bool stateful = furca_view_is(mode, "stateful");
+	if (stateful && is_home(function, &from) && (!names_session(body) || from.own_session)) {
+		give_inline(functions, origin, function);
+	} else if (stateful && from.read_only) {
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Call it with .read_only() or .stateless(), or from a stateful call.",
+					 "A read-only call cannot run the stored function '%s' in a session", function->name);
+		refuse_lane(functions, origin, "PermissionError", &err);
+	} else if (coordinate.failed || start(functions, origin, function, body, view_of(&coordinate), from.read_only, &err) < 0) {
 		refuse_lane(functions, origin, "ValueError", &err);
+	}
 }
 
 /* "ValueError: text" at the end of a traceback: its type's name to `type`, its text to *ret. */

@@ -88,11 +88,20 @@ static void function_call(void *user, const struct furca_function_call *function
 		.harmless = function->harmless,
 	};
 
-	if (function->origin && !furca_capability_adopt(engine, function->origin, &request)) {
-		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
-		struct furca_err err = FURCA_ERR_INIT;
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_call *caller = NULL;
 
-		(void)furca_fail(&err, FURCA_E_VALIDATION, 0, "The function's session is busy with a call that waits for this one.");
+	if (function->origin && furca_capability_origin(engine, function->origin, &caller))
+		request.depth = caller ? caller->depth + 1 : 1;
+	if (request.depth > FURCA_MAX_NESTED)
+		(void)furca_fail_suggest(&err, FURCA_E_LIMIT, 0, "Call the function within one process, or in a loop.",
+					 "Stored functions call one another more than %d deep.", FURCA_MAX_NESTED);
+	else if (function->origin && !furca_capability_adopt(engine, function->origin, &request))
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Call it with .stateless() or .read_only(), or in another session.",
+					 "The function's session is busy with a call that waits for this one.");
+	if (err.code) {
+		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+
 		furca_result_refusal(function->args, NULL, &err, true, &out);
 		furca_functions_finished(engine->functions, function->origin, (struct furca_view){out.data, out.data + out.len});
 		return;

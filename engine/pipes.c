@@ -100,6 +100,16 @@ struct furca_pipes *furca_pipes_new(struct furca_engine *engine, struct furca_ou
 	return p;
 }
 
+void furca_pipes_put(struct furca_pipes *p, int which, const uint8_t *data, size_t n)
+{
+	if (!p->output || n == 0)
+		return;
+	furca_drain_now(&p->drain[which]);
+	furca_output_add(&p->output[which], data, n);
+	if (p->stream)
+		stream_bytes(p, which, data, n, false);
+}
+
 void furca_pipes_finish(struct furca_pipes *p)
 {
 	for (int i = 0; i < 2; i++) {

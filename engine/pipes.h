@@ -37,6 +37,9 @@ struct furca_pipes {
 struct furca_pipes *furca_pipes_new(struct furca_engine *engine, struct furca_output output[2], bool stream, furca_client_id client,
 				    uint64_t msgid, struct furca_fd ret_write_ends[2], struct furca_err *err);
 
+/* Puts bytes into the call's output behind what is in its pipe now, as if its code had written them. */
+void furca_pipes_put(struct furca_pipes *pipes, int which, const uint8_t *data, size_t n);
+
 /* The call ends: reads what is in the pipes now. No more is added to its output. */
 void furca_pipes_finish(struct furca_pipes *pipes);
 

@@ -1,6 +1,8 @@
 #include "engine/stateless.h"
 
+#include "engine/cells.h"
 #include "engine/engine_private.h"
+#include "snapshot/clone.h"
 
 #include "base/banned.h"
 
@@ -87,18 +89,9 @@ static void cloned(void *owner, struct furca_host *host, struct furca_view body,
 	/* A host that cannot be reached has died; on_dead decides. */
 }
 
-static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err)
+static void clone_zygote(struct furca_call *call, struct furca_host *zygote)
 {
-	struct furca_call *call = owner;
 	struct furca_err failure = FURCA_ERR_INIT;
-
-	if (!zygote) {
-		furca_call_fail_err(call, err);
-		if (furca_launch_lines(call->launch))
-			furca_call_lines(call, furca_launch_lines(call->launch));
-		furca_call_finish(call);
-		return;
-	}
 	struct furca_host_clone args = {
 		.role = FURCA_CLONE_STATELESS,
 		.tag = furca_limits_new_tag(call->engine),
@@ -107,14 +100,65 @@ static void launched(void *owner, struct furca_host *zygote, const struct furca_
 		.events = &events,
 		.owner = call,
 	};
+
+	if (call->harmless) {
+		args.role = FURCA_CLONE_COPY;
+		args.barriers = FURCA_BARRIERS_ALL;
+		args.required = furca_barriers_required() | call->engine->config.required;
+		args.cell = call->cell;
+	}
 	call->asked_clone_us = furca_now_us();
 	call->host = furca_host_clone(zygote, &args, &failure);
+	furca_init_unref(call->cell); /* the host holds it now */
+	call->cell = NULL;
 	if (!call->host) {
 		furca_call_fail_err(call, &failure);
 		furca_call_finish(call);
 		return;
 	}
 	call->own_host = true;
+}
+
+static void cell_made(void *owner, struct furca_init *cell, const struct furca_err *err)
+{
+	struct furca_call *call = owner;
+	struct furca_host *zygote = furca_zygote_find(call->engine, call->plan.lang, call->plan.venv);
+
+	call->asked_of = NULL;
+	call->cell = cell; /* what cannot be had without one is said by the clone */
+	if (zygote)
+		clone_zygote(call, zygote);
+	else
+		again(call);
+}
+
+/* A call from a read-only one runs in a copy of the zygote, in a cell: nothing that it does lasts. */
+static void clone_in_cell(struct furca_call *call, struct furca_host *zygote)
+{
+	struct furca_cells *cells = call->engine->cells;
+	struct furca_init *init = furca_host_init_of(zygote);
+
+	call->cell = furca_cells_take(cells, init, &furca_cell_for_copy);
+	if (!call->cell && furca_cells_ask(cells, init, &furca_cell_for_copy, cell_made, call) == 0)
+		call->asked_of = init;
+	else
+		clone_zygote(call, zygote);
+}
+
+static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err)
+{
+	struct furca_call *call = owner;
+
+	if (!zygote) {
+		furca_call_fail_err(call, err);
+		if (furca_launch_lines(call->launch))
+			furca_call_lines(call, furca_launch_lines(call->launch));
+		furca_call_finish(call);
+	} else if (call->harmless) {
+		clone_in_cell(call, zygote);
+	} else {
+		clone_zygote(call, zygote);
+	}
 }
 
 void furca_stateless_begin(struct furca_call *call)

@@ -38,4 +38,5 @@
 #define FURCA_MAX_HOST_FRAME (96U << 20)      /* bytes of one frame from a host: result, display and lists */
 #define FURCA_MAX_CAPABILITY (64U << 20)      /* bytes of one capability call's arguments or answer */
 #define FURCA_MAX_CAPABILITIES_OPEN 4096      /* capability calls under way from one session or copy */
+#define FURCA_MAX_NESTED 32		      /* stored functions that wait for one another, each in a process of its own */
 #define FURCA_MAX_LANES 256		      /* lanes of one session or copy */
