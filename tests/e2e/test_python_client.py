@@ -130,6 +130,19 @@ def test_capabilities_are_called_from_sessions(connected):
         s.run("capabilities.contacts.lookup('nobody')")
 
 
+def test_objects_stay_here_and_are_called_by_handle(connected):
+    book = ["a"]
+    connected.capability("shelf.open", effect="read")(lambda: connected.keep(book))
+    connected.capability("shelf.size", effect="read")(len)
+    s = connected.session("handles")
+    assert s.run("book = capabilities.shelf.open()\nbook.append('b')\n[book.index('b'), capabilities.shelf.size(book)]").value == [1, 2]
+    assert book == ["a", "b"]
+    with pytest.raises(furca.CodeError, match="_secret"):
+        s.run("getattr(book, '_secret')()")
+    s.run("import gc; del book; gc.collect()")
+    assert eventually(lambda: not connected._kept._objects, 5)
+
+
 def test_writing_capabilities_are_refused_to_read_only_calls(connected):
     sent = []
     connected.capability("mail.send", effect="write")(sent.append)

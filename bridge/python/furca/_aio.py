@@ -7,11 +7,11 @@ import itertools
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Union
 
-from ._capability import Capability, declarations, failure, unknown
+from ._capability import Capability, Kept, declarations, failure, function_of
 from ._client import OnOutput, SessionKey, session_arguments
 from ._result import EngineGone, ProtocolError, Result, checked
 from ._start import PrivateEngine, default_socket
-from ._wire import pack, unpacker, without_none
+from ._wire import Handle, pack, unpacker, without_none
 
 
 class AsyncEngine:
@@ -26,6 +26,7 @@ class AsyncEngine:
         self._calls: "Dict[int, asyncio.Future[Any]]" = {}
         self._outputs: Dict[int, OnOutput] = {}
         self._capabilities: Dict[str, Capability] = {}
+        self._kept = Kept()
         self._tasks: "Set[asyncio.Task[None]]" = set()
         self._gone: Optional[EngineGone] = EngineGone("not connected: use `async with`, or await connect()")
         self._reader_task: "Optional[asyncio.Task[None]]" = None
@@ -110,6 +111,8 @@ class AsyncEngine:
             if on_output is not None:
                 data = params["data"]
                 on_output(params["stream"], data.decode(errors="replace") if isinstance(data, bytes) else data)
+        elif message[0] == 2 and message[1] == "release":
+            self._kept.release(message[2][0]["handle"])
         elif message[0] == 0:
             task = asyncio.ensure_future(self._serve(message[1], message[2], message[3][0]))
             self._tasks.add(task)
@@ -117,14 +120,11 @@ class AsyncEngine:
 
     async def _serve(self, msgid: int, method: str, params: Dict[str, Any]) -> None:
         error, value = None, None
-        capability = self._capabilities.get(params["name"]) if method == "capability" else None
-        if capability is None:
-            error = unknown(params.get("name", method))
-        else:
-            try:
-                value = await self._run(capability.function, params["args"], params["kwargs"])
-            except Exception as e:
-                error = failure(e)
+        try:
+            function = function_of(self._capabilities, self._kept, method, params)
+            value = await self._run(function, self._kept.back(params["args"]), self._kept.back(params["kwargs"]))
+        except Exception as e:
+            error = failure(e)
         try:
             await self._send([1, msgid, error, value])
         except TypeError as e:
@@ -194,6 +194,10 @@ class AsyncEngine:
 
     async def hello(self) -> Dict[str, Any]:
         return await self.call("hello", client="furca python")
+
+    def keep(self, value: Any) -> Handle:
+        """A handle of any object, for a capability to return: the object stays here, code in the session calls its methods."""
+        return self._kept.give(value)
 
     async def register(self, function: Callable[..., Any], name: Optional[str] = None, *, effect: str = "write", doc: Optional[str] = None) -> None:
         """Offers a function, coroutine or not, to code in sessions as `capabilities.<name>(...)`."""

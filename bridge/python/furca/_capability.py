@@ -2,8 +2,12 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import threading
 import traceback
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ._wire import Handle
 
 EFFECTS = ("read", "write")
 
@@ -38,5 +42,59 @@ def failure(error: BaseException) -> Dict[str, Any]:
             "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__))}
 
 
-def unknown(name: str) -> Dict[str, Any]:
-    return {"type": "LookupError", "message": "no capability named %r" % name}
+class Kept:
+    """Objects of this process that code in sessions holds by handles. One that code has let go as often as it was given is dropped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._objects: Dict[str, Tuple[Any, int]] = {}
+        self._tokens: Dict[int, str] = {}
+
+    def give(self, value: Any) -> Handle:
+        with self._lock:
+            token = self._tokens.get(id(value))
+            if token is None:
+                token = "o%d" % next(self._ids)
+                self._tokens[id(value)] = token
+            _, given = self._objects.get(token, (value, 0))
+            self._objects[token] = (value, given + 1)
+        return Handle(token.encode())
+
+    def release(self, token: str) -> None:
+        with self._lock:
+            value, given = self._objects.get(token, (None, 0))
+            if given > 1:
+                self._objects[token] = (value, given - 1)
+            elif given:
+                del self._objects[token], self._tokens[id(value)]
+
+    def back(self, value: Any) -> Any:
+        """Arguments with the objects in the place of their handles."""
+        if isinstance(value, Handle):
+            entry = self._objects.get(value.data.decode(errors="replace"))
+            return entry[0] if entry else value
+        if isinstance(value, list):
+            return [self.back(v) for v in value]
+        if isinstance(value, dict):
+            return {k: self.back(v) for k, v in value.items()}
+        return value
+
+    def method(self, token: str, name: str) -> Callable[..., Any]:
+        entry = self._objects.get(token)
+        if entry is None:
+            raise ReferenceError("the object is no longer kept")
+        if name.startswith("_"):
+            raise AttributeError("%r is not for code in sessions" % name)
+        return getattr(entry[0], name)  # type: ignore[no-any-return]
+
+
+def function_of(capabilities: Dict[str, Capability], kept: Kept, method: str, params: Dict[str, Any]) -> Callable[..., Any]:
+    """What a request of the engine calls."""
+    if method != "capability":
+        raise LookupError("no method named %r" % method)
+    if params.get("handle") is not None:
+        return kept.method(params["handle"], params["name"])
+    if params["name"] not in capabilities:
+        raise LookupError("no capability named %r" % params["name"])
+    return capabilities[params["name"]].function

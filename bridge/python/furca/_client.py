@@ -8,10 +8,10 @@ import socket
 import threading
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
-from ._capability import Capability, declarations, failure, unknown
+from ._capability import Capability, Kept, declarations, failure, function_of
 from ._result import EngineGone, ProtocolError, Result, checked
 from ._start import PrivateEngine, default_socket
-from ._wire import pack, unpacker, without_none
+from ._wire import Handle, pack, unpacker, without_none
 
 OnOutput = Callable[[str, str], Any]
 SessionKey = Union[int, str, None]
@@ -64,6 +64,7 @@ class Engine:
         self._lock, self._send_lock = threading.Lock(), threading.Lock()
         self._calls: Dict[int, Call] = {}
         self._capabilities: Dict[str, Capability] = {}
+        self._kept = Kept()
         self._gone: Optional[EngineGone] = None
         self._workers = concurrent.futures.ThreadPoolExecutor(64, "furca-capability")
         self._reader = threading.Thread(target=self._read, name="furca-reader", daemon=True)
@@ -162,19 +163,18 @@ class Engine:
             if call is not None and call._on_output is not None:
                 data = params["data"]
                 call._on_output(params["stream"], data.decode(errors="replace") if isinstance(data, bytes) else data)
+        elif message[0] == 2 and message[1] == "release":
+            self._kept.release(message[2][0]["handle"])
         elif message[0] == 0:
             self._workers.submit(self._serve, message[1], message[2], message[3][0])
 
     def _serve(self, msgid: int, method: str, params: Dict[str, Any]) -> None:
         error, value = None, None
-        capability = self._capabilities.get(params["name"]) if method == "capability" else None
-        if capability is None:
-            error = unknown(params.get("name", method))
-        else:
-            try:
-                value = capability.function(*params["args"], **params["kwargs"])
-            except BaseException as e:
-                error = failure(e)
+        try:
+            function = function_of(self._capabilities, self._kept, method, params)
+            value = function(*self._kept.back(params["args"]), **self._kept.back(params["kwargs"]))
+        except BaseException as e:
+            error = failure(e)
         try:
             self._send([1, msgid, error, value])
         except TypeError as e:
@@ -261,6 +261,10 @@ class Engine:
 
     def remove_function(self, name: str) -> Result:
         return self._checked("remove_function", name=name)
+
+    def keep(self, value: Any) -> Handle:
+        """A handle of any object, for a capability to return: the object stays here, code in the session calls its methods."""
+        return self._kept.give(value)
 
     def capability(self, name: Union[str, Callable[..., Any], None] = None, *, effect: str = "write", doc: Optional[str] = None) -> Any:
         """Offers a function of this process to code in sessions, as `capabilities.<name>(...)`.
