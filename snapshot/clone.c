@@ -22,6 +22,7 @@
 #include "base/banned.h"
 
 #define TIMEOUT_US 2000000
+#define CUT_US 5000000	     /* for the clone to make descriptors and mappings its own, while the caller's threads stand still */
 #define COMPLETE_US 10000000 /* for the clone to make its threads, while the caller's run */
 #define SETTLE_US 3000	     /* for threads to leave libc before they are parked */
 #define SETTLE_PAUSE_US 100
@@ -318,7 +319,7 @@ static __attribute__((noinline)) int fork_off(struct attempt *a)
 	if (pid < 0)
 		return explain_call(pid, a->err);
 	a->report->pid = (pid_t)pid;
-	int r = wait_for(&furca_born.page->cut, a->pidfd, a->deadline_us);
+	int r = wait_for(&furca_born.page->cut, a->pidfd, a->cloned_us + CUT_US);
 	if (r == 0 && furca_load(&furca_born.page->complete) != 2)
 		return 1;
 	kill_clone(a->pidfd);

@@ -6,7 +6,18 @@
  * from is said in the report, and a barrier in `required` that cannot be put up makes the clone fail (fail closed). The caller
  * goes on undisturbed in every case.
  *
- * Which way served (all threads, or libc's fork for a single-threaded process) stands in the report.
+ * Three ways, said in the report:
+ *   a process with one thread is cloned by the raw system call; nothing is stopped;
+ *   one with several has them stopped by a signal, is cloned, and gets every thread again (freeze.h, born.h). In a cell with a pid
+ *   namespace each has its old number. Elsewhere the numbers are new and libc is told; locks that name their owner by number
+ *   (recursive, error-checking, robust, priority-inheriting, the loader's) are then lost to a thread that holds one, so a
+ *   clone is refused where a robust one is held, and a process should rest while it is cloned that way, as a zygote does;
+ *   a copy is never renumbered: without a pid namespace it is made by libc's fork, and its other threads are gone. The host then
+ *   owes its runtime what follows a fork (PyOS_AfterFork_Child); after the other two ways it must not do that.
+ *
+ * What cannot be cloned (an io_uring ring, a GPU context, a thread in vfork, a debugger, ...; detect.h) is refused with a
+ * suggestion. System calls that other threads wait in go on as if nothing had happened, in the process and in the clone; only those
+ * with a time limit counted from their start return EINTR (interrupted.h).
  */
 #pragma once
 
@@ -21,7 +32,7 @@ enum furca_clone_role {
 	FURCA_CLONE_SESSION = 1,   /* a child that lives on: no barriers, new descriptors only where asked */
 	FURCA_CLONE_STATELESS = 2, /* a child for one call: no barriers */
 	FURCA_CLONE_COPY = 3,	   /* serves one read-only call in a cell, all barriers */
-	FURCA_CLONE_SNAPSHOT = 4,  /* parked: keeps the original descriptors, no barriers, runs no thread until promoted */
+	FURCA_CLONE_SNAPSHOT = 4,  /* parked: no barriers, keeps nothing alive that the session closes, runs no thread until promoted */
 	FURCA_CLONE_BRANCH = 5,	   /* as SESSION, from a session: files reopened, connections cut, generators reseeded */
 };
 
@@ -48,21 +59,24 @@ enum furca_clone_way {
 	FURCA_WAY_FORK,	       /* libc's fork: other threads are gone in the clone */
 };
 
-/* Says whether a thread stays parked in the clone (true) or runs on. Called while the world stands still: must be async-signal-safe. */
+/*
+ * Says whether a thread stays parked in the clone (true) or runs on. Called while the world stands still, in the caller and in the
+ * clone: must be async-signal-safe and answer alike. Not asked about the caller's thread, nor about threads parked already.
+ */
 typedef bool furca_park_fn(void *data, pid_t tid, uint64_t pthread);
 
 struct furca_clone_args {
 	enum furca_clone_role role;
 	unsigned barriers;	/* to put up (bits of enum furca_barrier); those that cannot are reported as not held */
 	unsigned required;	/* must hold, else the clone is refused */
-	int cell;		/* borrowed: pidfd of a ready cell's init; -1: none, or make namespaces in the call */
+	int cell;		/* borrowed: pidfd of a ready cell's init, or -1: none */
 	const int *keep;	/* descriptors that the clone keeps exactly as they are (its own channels) */
 	size_t n_keep;
 	const int *drop;	/* descriptors that the clone must not have at all (its parent's channels) */
 	size_t n_drop;
 	furca_park_fn *park;	/* NULL: every thread runs on */
 	void *park_data;
-	int64_t timeout_us;	/* most time the caller's threads may stand still; 0: 2 s */
+	int64_t timeout_us;	/* for stopping the caller's threads; 0: 2 s. The clone then has 5 s to cut itself off */
 };
 
 struct furca_clone_report {
@@ -78,8 +92,8 @@ struct furca_clone_report {
 /*
  * Clones. Returns 1 in the caller (ret_pidfd holds the clone's pidfd; the clone is a child of the caller's *parent*, so
  * that the session's own wait() never sees it), 0 in the clone, or -errno in the caller with *err saying what cannot be cloned or
- * which barrier could not be had and what to do about it. Both sides get the report. Bounded by timeout_us plus the
- * time of the copy itself; never hangs.
+ * which barrier could not be had and what to do about it. Both sides get the report. Bounded; never hangs: a clone that
+ * is not complete in time is killed, and the caller's threads go on in any case.
  *
  * The clone starts on the caller's thread with signals as they were. Locks of other threads are held by their owners as before.
  * Not for two threads at once: a second caller waits for the first.
@@ -90,8 +104,13 @@ int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *
 /* Sets up the stop signal's handler and learns this machine's features. Call once, early, from the main thread. 0 or -errno. */
 int furca_clone_init(struct furca_err *err);
 
-/* In a parked snapshot: lets its threads run; files get the offsets they had when the snapshot was made. 0 or -errno. */
+/*
+ * In a parked snapshot, on the one thread that runs there: lets the others run; files get the offsets they had when the snapshot was
+ * made. Until then that thread serves, and may itself make clones, which have the threads parked or running as their role says. It
+ * must not wait for what a parked thread holds; threads are stopped, if at all possible, outside libc and the
+ * interpreter's core, so that malloc and the like can be used. 0 or -errno.
+ */
 int furca_clone_promote(struct furca_err *err);
 
-/* Lets the threads that `park` held back run after all. */
+/* Lets the threads that `park` held back run after all, for instance where the call waits for one of them. Any thread, any time. */
 void furca_clone_unpark(void);
