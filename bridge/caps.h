@@ -17,7 +17,10 @@
 struct furca_caps;
 
 struct furca_caps_events {
-	/* Sends a request "capability" to a client. 0, or -ENOBUFS, -EPIPE, -ENOMEM where it cannot go out. */
+	/*
+	 * Sends a request "capability" to a client. 0; -EAGAIN where it does not read fast enough: furca_caps_writable is called once it has;
+	 * or -ENOBUFS, -EPIPE, -ENOMEM where it cannot go out.
+	 */
 	int (*send)(void *user, uint64_t client, uint32_t msgid, struct furca_view params);
 	/* Tells a client that code gave a handle of its back: a notification "release". */
 	void (*release)(void *user, uint64_t client, struct furca_view params);
@@ -26,7 +29,7 @@ struct furca_caps_events {
 };
 
 struct furca_caps_stats {
-	uint64_t names, open, handles;	       /* now */
+	uint64_t names, open, handles, waiting; /* now; `waiting`: bytes */
 	uint64_t calls, refused, stale_answers; /* since the start */
 };
 
@@ -49,6 +52,9 @@ int furca_caps_register(struct furca_caps *caps, uint64_t client, struct furca_v
 void furca_caps_call(struct furca_caps *caps, uint64_t id, uint64_t execute_client, uint64_t execute_msgid, bool read_only,
 		     struct furca_view name, struct furca_view args, struct furca_view kwargs);
 
+/* The client has read: calls that wait for it go out, those of each execute in turn. */
+void furca_caps_writable(struct furca_caps *caps, uint64_t client);
+
 /* A client's response. One to a call that is not open, or is another client's, is counted and dropped. */
 void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid, const struct furca_value *error,
 		       const struct furca_value *result);
@@ -64,8 +70,5 @@ void furca_caps_client_gone(struct furca_caps *caps, uint64_t client);
 
 /* Packs the array of {name, effect, doc?, params?} of all that is registered, by name. */
 void furca_caps_describe(const struct furca_caps *caps, struct furca_buf *out);
-
-/* Whether each key of a packed map is one of the `n` words `known`; `where` names the map in the refusal. 0 or -errno. */
-int furca_keys_check(struct furca_view map, const char *where, const char *const *known, size_t n, struct furca_err *err);
 
 void furca_caps_stats(const struct furca_caps *caps, struct furca_caps_stats *ret);

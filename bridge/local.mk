@@ -3,8 +3,10 @@ noinst_LTLIBRARIES += libfurca-bridge.la
 libfurca_bridge_la_SOURCES = \
 	bridge/caps.c bridge/caps.h \
 	bridge/conn.c bridge/conn.h \
+	bridge/fair.c bridge/fair.h \
 	bridge/handles.c bridge/handles.h \
 	bridge/listener.c \
+	bridge/offers.c bridge/offers.h \
 	bridge/server.c bridge/server.h
 libfurca_bridge_la_LIBADD = libfurca-client.la
 

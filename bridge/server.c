@@ -14,6 +14,7 @@
 #include "bridge/caps.h"
 #include "bridge/conn.h"
 #include "bridge/idmap.h"
+#include "bridge/offers.h"
 #include "bridge/wire/limits.h"
 
 #include "config.h"
@@ -119,6 +120,8 @@ static void on_sent(void *owner, int result, struct furca_buf *buf)
 	}
 	if (result < 0)
 		furca_conn_step(&peer->conn, FURCA_CONN_GONE);
+	else
+		furca_caps_writable(peer->server->caps, peer->id);
 	push(peer);
 }
 
@@ -331,6 +334,8 @@ static int caps_send(void *user, uint64_t client, uint32_t msgid, struct furca_v
 
 	if (!peer)
 		return -EPIPE;
+	if (furca_conn_queued(&peer->conn) > FURCA_SEND_AHEAD)
+		return -EAGAIN;
 	int r = furca_conn_request(&peer->conn, msgid, "capability", params);
 	if (r == 0)
 		flush_soon(peer);

@@ -9,7 +9,7 @@
 #include "bridge/wire/limits.h"
 
 static struct {
-	unsigned sent, done, failed, released;
+	unsigned sent, done, failed, released, limit;
 	char handle[32]; /* the name that code got */
 	char token[32];	 /* the handle in a call's arguments, or of the call itself */
 	uint64_t client, id, execute_msgid;
@@ -31,6 +31,8 @@ static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_vie
 {
 	if (seen.send_result < 0)
 		return seen.send_result;
+	if (seen.limit && seen.sent >= seen.limit)
+		return -EAGAIN;
 	seen.sent++;
 	seen.client = client;
 	seen.msgid = msgid;
@@ -291,6 +293,62 @@ START_TEST(thousands_are_open_at_once_and_answered_in_any_order)
 }
 END_TEST
 
+START_TEST(calls_that_wait_are_sent_in_turn)
+{
+	struct furca_caps_stats stats;
+	unsigned from[3] = {0};
+
+	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
+	seen.send_result = -EAGAIN;
+	for (unsigned i = 0; i < 90; i++) /* the first execute floods, the others come late */
+		furca_caps_call(caps, 1 + i, 1, i < 80 ? 70 : i < 85 ? 71 : 72, false, view("a", 1), view("\x90", 1), view("\x80", 1));
+	ck_assert_uint_eq(seen.sent, 0);
+	furca_caps_drop(caps, 1);  /* whoever asked has gone: never sent */
+	furca_caps_drop(caps, 40);
+	furca_caps_writable(caps, 1);
+	ck_assert_uint_eq(seen.sent, 0);
+	seen.limit = 15;
+	seen.send_result = 0;
+	for (unsigned i = 0; i < 15; i++) {
+		seen.limit = i + 1;
+		furca_caps_writable(caps, 1);
+		from[seen.execute_msgid - 70]++;
+	}
+	ck_assert_uint_eq(from[0], 5);
+	ck_assert_uint_eq(from[1], 5);
+	ck_assert_uint_eq(from[2], 5);
+	seen.limit = 0;
+	furca_caps_writable(caps, 1);
+	ck_assert_uint_eq(seen.sent, 88);
+	furca_caps_stats(caps, &stats);
+	ck_assert_uint_eq(stats.waiting, 0);
+	ck_assert_uint_eq(stats.open, 88);
+
+	seen.send_result = -EAGAIN;
+	call(500, 1, "a", false);
+	furca_caps_client_gone(caps, 1);
+	ck_assert_uint_eq(seen.failed, 89);
+}
+END_TEST
+
+START_TEST(who_floods_is_refused_and_others_are_not)
+{
+	enum { N = 32 << 20 };
+	char *big = calloc(1, N + 6);
+
+	memcpy(big, "\x91\xc6\x02\x00\x00\x00", 6); /* [bin of 32 MiB] */
+	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
+	seen.send_result = -EAGAIN;
+	for (unsigned i = 0; i < 10; i++)
+		furca_caps_call(caps, 1 + i, 1, 70, false, view("a", 1), view(big, N + 6), view("\x80", 1));
+	ck_assert_uint_eq(seen.failed, 8);
+	ck_assert_str_eq(seen.type, "BlockingIOError");
+	call(100, 1, "a", false);
+	ck_assert_uint_eq(seen.failed, 8);
+	free(big);
+}
+END_TEST
+
 /* An answer [nil, handle "obj"]. */
 static void answer_handle(uint64_t client, uint64_t msgid)
 {
@@ -427,6 +485,8 @@ int main(void)
 	tcase_add_test(tc, thousands_are_open_at_once_and_answered_in_any_order);
 	tcase_add_test(tc, a_handle_leads_back_to_its_client_and_to_nobody_else);
 	tcase_add_test(tc, a_handle_has_the_effect_of_what_gave_it_and_goes_with_its_client);
+	tcase_add_test(tc, calls_that_wait_are_sent_in_turn);
+	tcase_add_test(tc, who_floods_is_refused_and_others_are_not);
 	tcase_add_test(tc, describe_lists_all_by_name);
 	tcase_add_test(tc, idmap_keeps_what_an_array_keeps);
 	suite_add_tcase(suite, tc);
