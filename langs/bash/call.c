@@ -157,6 +157,7 @@ static bool jump_landed(int jump, bool parsing, bool *trap_removed, enum furca_b
 	indirection_level = 1;
 	*ret = jump_means(jump, parsing);
 	if (*ret == FURCA_BASH_OK) {
+		top_level_cleanup(); /* some of bash's own errors leave it out: `return` would then jump into a dead frame */
 		if (last_command_exit_value == 0)
 			last_command_exit_value = EXECUTION_FAILURE;
 		(void)sigprocmask(SIG_SETMASK, &top_level_mask, NULL);

@@ -204,6 +204,13 @@ BEHAVIOURS = [
         K,
     ]),
     ('endless recursion', [X, ('f() { f; }; f', lambda r: b'nesting' in r.out + r.err, 20), K]),
+    ('return after endless recursion (plain bash aborts)', [
+        X,
+        ('f() { f; }; { f; } >/dev/null', lives, 20),
+        ('return 3; echo $?', lives),
+        ('echo $?', has(b'\n', 0)),
+        K,
+    ]),
     ('out of memory', [
         X,
         ('ulimit -v 300000; y=$(head -c 400000000 /dev/zero | tr "\\0" x)', lambda r: b'cannot allocate' in r.out + r.err, 20),
