@@ -1,0 +1,346 @@
+/*
+ * furca-bench-bash: bash calls against the ways without furca.
+ *   a stateful `:` in the host     against a marker echoed over bare pipes to a bash that lives on
+ *   a read-only `:`                against a stateful one, and with 10,000 variables against replaying them in a new bash
+ *   a stateless `:`                against `bash -c :`
+ *   100 MB of output               as a rate
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/fd.h"
+#include "bench/bench.h"
+#include "bridge/wire/frame.h"
+#include "bridge/wire/host.h"
+#include "bridge/wire/limits.h"
+#include "include/furca.h"
+#include "langs/lang.h"
+
+#include "base/banned.h"
+
+enum { ROUNDS = 40, PER_ROUND = 40, FEW = 8, VARIABLES = 10000, OUTPUT_BYTES = 100000000 };
+
+extern char **environ;
+
+static int complain(const char *what)
+{
+	(void)fprintf(stderr, "furca-bench-bash: %s\n", what);
+	return -EIO;
+}
+
+/* A program whose descriptors 0, 1, 3 and 4 are given; -1: /dev/null. */
+static int start(char *const *argv, const int fds[5], pid_t *ret)
+{
+	posix_spawn_file_actions_t actions;
+	int r = posix_spawn_file_actions_init(&actions);
+
+	for (int i = 0; i < 5 && r == 0; i++)
+		if (i == 2)
+			continue;
+		else if (fds[i] >= 0)
+			r = posix_spawn_file_actions_adddup2(&actions, fds[i], i);
+		else if (i < 2)
+			r = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
+	if (r == 0)
+		r = posix_spawnp(ret, argv[0], &actions, NULL, argv, environ);
+	(void)posix_spawn_file_actions_destroy(&actions);
+	return -r;
+}
+
+/* Above the numbers that a child is given, so that none is overwritten before it is used. */
+static int out_of_the_way(int *fd)
+{
+	int high = fcntl(*fd, F_DUPFD_CLOEXEC, 50);
+
+	(void)close(*fd);
+	*fd = high;
+	return high < 0 ? -errno : 0;
+}
+
+/* The bare way: code and `echo marker` down a pipe, the marker awaited on another. */
+struct bare {
+	int to, from;
+	pid_t pid;
+};
+
+static int bare_start(struct bare *bare)
+{
+	char *argv[] = {(char[]){"bash"}, (char[]){"--norc"}, (char[]){"--noprofile"}, NULL};
+	int in[2], out[2];
+
+	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 || out_of_the_way(&in[0]) < 0 || out_of_the_way(&out[1]) < 0)
+		return -errno;
+	int r = start(argv, (const int[]){in[0], out[1], -1, -1, -1}, &bare->pid);
+	(void)close(in[0]);
+	(void)close(out[1]);
+	bare->to = in[1];
+	bare->from = out[0];
+	return r;
+}
+
+static int bare_call(const struct bare *bare)
+{
+	static const char code[] = ":\necho @end@0\n", marker[] = "@end@0\n";
+	char answer[sizeof(marker)];
+
+	if (furca_fd_write_all(bare->to, code, sizeof(code) - 1) < 0 ||
+	    furca_fd_read_full(bare->from, answer, sizeof(marker) - 1) != (ssize_t)sizeof(marker) - 1)
+		return complain("the bare bash does not answer");
+	return 0;
+}
+
+/* The host alone, spoken to as the engine does: fresh pipes for each call. */
+struct host {
+	int control;
+	pid_t pid;
+	struct furca_buf in, out;
+};
+
+static int host_receive(struct host *host, enum furca_frame number)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_fd fds[FURCA_FDS_MAX];
+	struct furca_frame_view frame;
+	size_t n = 0;
+
+	if (furca_frame_recv(host->control, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n, &err) != 1 || frame.number != number)
+		return complain(err.code ? err.text : "the host does not answer");
+	return 0;
+}
+
+static int host_start(struct host *host)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	char **argv = NULL;
+	int control[2], capability[2];
+
+	if (furca_lang_find("bash", 4)->argv(NULL, &argv, &err) < 0)
+		return complain(err.text);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0 ||
+	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, capability) < 0 || out_of_the_way(&control[1]) < 0 ||
+	    out_of_the_way(&capability[1]) < 0)
+		return -errno;
+	int r = start(argv, (const int[]){-1, -1, -1, control[1], capability[1]}, &host->pid);
+	(void)close(control[1]);
+	(void)close(capability[1]);
+	host->control = control[0];
+	furca_lang_argv_free(argv);
+	return r < 0 ? r : host_receive(host, FURCA_HOST_READY);
+}
+
+static int host_call(struct host *host)
+{
+	static uint64_t call;
+	msgpack_packer packer;
+	int out[2], error[2];
+
+	if (pipe2(out, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
+		return -errno;
+	furca_buf_clear(&host->out);
+	size_t at = furca_frame_begin(&host->out, &packer, FURCA_HOST_RUN, ++call, 1);
+	(void)msgpack_pack_str_with_body(&packer, "code", 4);
+	(void)msgpack_pack_str_with_body(&packer, ":", 1);
+	int r = furca_frame_end(&host->out, at, 2);
+	if (r == 0)
+		r = furca_frame_send(host->control, host->out.data, host->out.len, (const int[]){out[1], error[1]}, 2);
+	(void)close(out[1]);
+	(void)close(error[1]);
+	if (r == 0)
+		r = host_receive(host, FURCA_HOST_DONE);
+	(void)close(out[0]);
+	(void)close(error[0]);
+	return r;
+}
+
+static int engine_call(struct furca_client *client, const char *mode, const char *code)
+{
+	struct furca_execute args = FURCA_EXECUTE("bash", code);
+	struct furca_result result = {0};
+	struct furca_error err;
+
+	args.state_mode = mode;
+	args.session_name = strcmp(mode, "stateless") == 0 ? NULL : "bench";
+	if (furca_execute(client, &args, &result, &err) < 0)
+		return complain(err.message);
+	int r = result.ok ? 0 : complain(result.error ? result.error : "the call failed");
+	furca_result_done(&result);
+	return r;
+}
+
+static int new_bash(const char *code)
+{
+	char *argv[] = {(char[]){"bash"}, (char[]){"--norc"}, (char[]){"--noprofile"}, (char[]){"-c"}, (char *)code, NULL};
+	int status = -1;
+	pid_t pid;
+
+	if (start(argv, (const int[]){-1, -1, -1, -1, -1}, &pid) < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
+		return complain("a new bash fails");
+	return 0;
+}
+
+/* What is measured, with what it needs at hand. */
+static struct bare bare;
+static struct host host;
+static struct furca_client *client;
+static char *replay; /* code that sources the variables' declarations */
+
+static int do_bare(void)
+{
+	return bare_call(&bare);
+}
+
+static int do_host(void)
+{
+	return host_call(&host);
+}
+
+static int do_stateful(void)
+{
+	return engine_call(client, "stateful", ":");
+}
+
+static int do_read(void)
+{
+	return engine_call(client, "read_only", ":");
+}
+
+static int do_stateless(void)
+{
+	return engine_call(client, "stateless", ":");
+}
+
+static int do_new(void)
+{
+	return new_bash(":");
+}
+
+static int do_replay(void)
+{
+	return new_bash(replay);
+}
+
+/* Two things in turn, `pause_us` before each so that what furca does between calls has been done. */
+static int compare(struct furca_bench_series *a, int (*do_a)(void), struct furca_bench_series *b, int (*do_b)(void), int rounds,
+		   int per_round, unsigned pause_us)
+{
+	for (int round = -3; round < rounds; round++) {
+		struct furca_bench_series *series[] = {a, b};
+		int (*doing[])(void) = {do_a, do_b};
+
+		if (round == 0)
+			a->n = b->n = 0;
+		for (int k = 0; k < 2; k++) {
+			double us = 0;
+
+			for (int i = 0; i < per_round; i++) {
+				if (pause_us)
+					(void)usleep(pause_us);
+				double begin = furca_bench_now_us();
+				if (doing[k]() < 0)
+					return -EIO;
+				us += furca_bench_now_us() - begin;
+			}
+			furca_bench_add(series[k], us / per_round);
+		}
+	}
+	furca_bench_print(a);
+	furca_bench_print(b);
+	return 0;
+}
+
+static int fill_session(void)
+{
+	static const char code[] = "for ((i = 0; i < 10000; i++)); do declare \"v$i=value $i\"; done; declare -p >\"$FURCA_BENCH_FILE\"";
+	char path[] = "/tmp/furca-bench-XXXXXX";
+	FURCA_AUTO_FD struct furca_fd file = furca_fd_own(mkostemp(path, O_CLOEXEC));
+	FURCA_AUTO_FREE char *all = NULL;
+
+	if (file.n < 0 || asprintf(&all, "FURCA_BENCH_FILE=%s; %s", path, code) < 0 ||
+	    asprintf(&replay, ". %s 2>/dev/null; :", path) < 0)
+		return -errno;
+	return engine_call(client, "stateful", all);
+}
+
+static int rate(void)
+{
+	static struct furca_bench_series output = {.name = "100 MB of output"};
+	char code[64];
+
+	(void)snprintf(code, sizeof(code), "head -c %d /dev/zero", OUTPUT_BYTES);
+	for (int i = 0; i < FEW; i++) {
+		double begin = furca_bench_now_us();
+
+		if (engine_call(client, "stateful", code) < 0)
+			return 1;
+		furca_bench_add(&output, furca_bench_now_us() - begin);
+	}
+	furca_bench_print(&output);
+	(void)printf("%.0f MB/s\n", (double)OUTPUT_BYTES / furca_bench_percentile(&output, 50));
+	return 0;
+}
+
+/* 1 where any goal is missed, else 77 where something could not be said. */
+static void judge(int *status, int one)
+{
+	if (one == 1 || *status == 0)
+		*status = one;
+}
+
+static int measure(void)
+{
+	static struct furca_bench_series marker = {.name = "`:` over bare pipes"}, in_host = {.name = "`:` in the host"},
+					 stateful = {.name = "stateful `:`"}, reading = {.name = "read-only `:`"},
+					 fresh = {.name = "`bash -c :`"}, stateless = {.name = "stateless `:`"},
+					 large = {.name = "read-only `:`, 10,000 variables"}, replayed = {.name = "replayed in a new bash"};
+	int status = 0;
+
+	if (compare(&in_host, do_host, &marker, do_bare, ROUNDS, PER_ROUND, 0) < 0)
+		return 1;
+	judge(&status, furca_bench_ratio("in the host / over bare pipes", &in_host, &marker, 1.2, true));
+	if (engine_call(client, "stateful", "x=1") < 0 || compare(&reading, do_read, &stateful, do_stateful, ROUNDS, 4, 5000) < 0)
+		return 1;
+	judge(&status, furca_bench_ratio("read-only / stateful", &reading, &stateful, 2.0, true));
+	if (compare(&fresh, do_new, &stateless, do_stateless, ROUNDS, 4, 1000) < 0)
+		return 1;
+	judge(&status, furca_bench_ratio("`bash -c :` / stateless", &fresh, &stateless, 2.5, false));
+	if (fill_session() < 0 || compare(&replayed, do_replay, &large, do_read, FEW, 2, 20000) < 0)
+		return 1;
+	judge(&status, furca_bench_ratio("replayed / read-only", &replayed, &large, 100, false));
+	judge(&status, rate());
+	return status;
+}
+
+int main(void)
+{
+	struct furca_error err;
+
+	if (furca_bench_begin("bench bash: calls against a bare pipe, a new bash, a replayed session") < 0)
+		return 77;
+	if (bare_start(&bare) < 0 || host_start(&host) < 0)
+		return 77;
+	if (furca_open_private(NULL, &client, &err) < 0) {
+		(void)complain(err.message);
+		return 77;
+	}
+	int status = measure();
+	if (replay) {
+		*strchr(replay + 2, ' ') = '\0';
+		(void)unlink(replay + 2);
+		free(replay);
+	}
+	furca_close(client);
+	(void)close(bare.to);
+	(void)close(host.control);
+	(void)waitpid(bare.pid, NULL, 0);
+	(void)waitpid(host.pid, NULL, 0);
+	return status;
+}
