@@ -59,6 +59,8 @@ void furca_output_hold(const struct furca_output *output, struct furca_output_pl
 		return;
 	add_place(output, 1, ret);
 	add_place(output, 2, ret);
+	if (output->tracked && !output->copied)
+		return;
 	dir = opendir("/proc/self/fd");
 	if (!dir)
 		return; /* without /proc the copies of the old pipe are late output, no more */
@@ -109,12 +111,18 @@ static int move_up(struct furca_fd *fd)
 	return 0;
 }
 
-static void keep(struct furca_output *output, const int *pipes)
+/* Whether 1 and 2 now are a call's pipes, each its own. */
+static bool in_place(const struct furca_output_places *places)
+{
+	return places->n >= 2 && places->at[0].fd == 1 && places->at[0].which == 0 && places->at[1].fd == 2 && places->at[1].which == 1;
+}
+
+static void keep(struct furca_output *output, const struct furca_output_places *places, const int *pipes)
 {
 	for (int i = 0; output->keeps && i < 2; i++)
 		(void)close(output->kept[i]);
 	output->keeps = false;
-	if (pipe_at(output, 1) == 0 && pipe_at(output, 2) == 1)
+	if (in_place(places) || (pipe_at(output, 1) == 0 && pipe_at(output, 2) == 1))
 		return;
 	for (int i = 0; i < 2; i++) {
 		output->kept[i] = fcntl(pipes[i], F_DUPFD_CLOEXEC, FURCA_HIDDEN_FD);
@@ -151,6 +159,9 @@ int furca_output_begin(struct furca_output *output, struct furca_fd out, struct 
 	}
 	if (!places.n)
 		furca_output_hold(output, &places);
+	next.tracked = output->tracked;
+	for (unsigned i = 0; i < places.n; i++)
+		next.copied |= places.at[i].fd > 2;
 	r = move_unplaced(output, pipes, reopen);
 	if (!r)
 		r = move_placed(&places, pipes);
@@ -160,7 +171,7 @@ int furca_output_begin(struct furca_output *output, struct furca_fd out, struct 
 	next.kept[0] = output->kept[0];
 	next.kept[1] = output->kept[1];
 	*output = next;
-	keep(output, pipes);
+	keep(output, &places, pipes);
 	return 0;
 }
 

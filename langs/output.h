@@ -22,6 +22,8 @@ struct furca_output_places {
 };
 
 struct furca_output {
+	bool tracked; /* the language sets `copied` whenever code may have copied a pipe to a number above 2: no need to look */
+	bool copied;
 	dev_t dev[2]; /* identity of the pipes in place, 0: none yet */
 	ino_t ino[2];
 	struct furca_output_places held; /* n > 0: where they stood before a clone cut them off; the next call's go there */

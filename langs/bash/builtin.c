@@ -253,6 +253,7 @@ static int host_builtin(WORD_LIST *list)
 		builtin_error("%s", err.text);
 		return EXECUTION_FAILURE;
 	}
+	furca_bash.host.output.tracked = true; /* by hooks.c */
 	leave_command_string();
 	be_pristine();
 	hide_builtin(host_builtin);

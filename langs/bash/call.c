@@ -5,13 +5,11 @@
  * parse_and_execute is not used: it drops unwind frames when it expects to exit, so that after `set -e; f() { false; };
  * { f; } >/dev/null` the session's stdout would stay on /dev/null for ever.
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "bridge/wire/host.h"
 #include "langs/bash/bash_abi.h"
 #include "langs/bash/shell.h"
 
@@ -75,8 +73,6 @@ static void call_begin(char *code)
 	s->ended_by = 0;
 	s->ended_as = 0;
 	s->interrupts = 0;
-	for (int fd = 0; fd < 3; fd++)
-		s->saved[fd] = fcntl(fd, F_DUPFD_CLOEXEC, FURCA_HIDDEN_FD);
 	furca_bash_limit_begin();
 	s->phase = FURCA_BASH_CALL;
 	read_but_dont_execute = 0; /* set -n would be for ever */
@@ -103,6 +99,7 @@ static void call_end(struct furca_bash_end *end)
 		if (s->saved[fd] >= 0)
 			(void)close(s->saved[fd]);
 		s->saved[fd] = -1;
+		s->saves[fd] = false;
 	}
 	executing = 0;
 	reset_parser();

@@ -9,7 +9,8 @@
  *   kill, killpg   the session does not stop itself for ever
  *   sigaction  says when bash has changed handlers
  *   waitpid    says when bash waits
- *   close, dup2, fcntl   the host's own descriptors do not exist for code, whatever number it tries
+ *   close, dup, dup2, fcntl, open   the host's own descriptors do not exist for code, whatever number it tries; and what may have
+ *              made a copy of an output pipe is noted (langs/output.h)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "bridge/wire/host.h"
 #include "langs/bash/bash_abi.h"
 #include "langs/bash/shell.h"
 
@@ -46,12 +48,27 @@ static bool hidden(int fd)
 			  fd == saved[1] || fd == saved[2]);
 }
 
+/* The first time in a call that 0, 1 or 2 is changed: as it was is kept for `exec prog`, which is to change nothing. */
+static void save_standard(int fd)
+{
+	bool *saved = &furca_bash.saves[fd];
+
+	if (*saved || furca_bash.phase != FURCA_BASH_CALL || getpid() != furca_bash.pid)
+		return;
+	*saved = true;
+	furca_bash.saved[fd] = fcntl(fd, F_DUPFD_CLOEXEC, FURCA_HIDDEN_FD);
+	if (furca_bash.saved[fd] < 0 && errno == EINVAL) /* ulimit -n */
+		furca_bash.saved[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+}
+
 static int hook_close(int fd)
 {
 	if (hidden(fd)) {
 		errno = EBADF;
 		return -1;
 	}
+	if (fd >= 0 && fd < 3)
+		save_standard(fd);
 	return close(fd);
 }
 
@@ -61,7 +78,36 @@ static int hook_dup2(int from, int to)
 		errno = EBADF;
 		return -1;
 	}
+	if (to >= 0 && to < 3)
+		save_standard(to);
+	else
+		furca_bash.host.output.copied = true;
 	return dup2(from, to);
+}
+
+/* /dev/stdout is the pipe once more. */
+static int hook_open(const char *path, int flags, ...)
+{
+	va_list ap;
+	mode_t mode;
+
+	va_start(ap, flags);
+	mode = va_arg(ap, mode_t);
+	va_end(ap);
+	if ((flags & O_ACCMODE) != O_RDONLY)
+		furca_bash.host.output.copied = true;
+	return open(path, flags, mode);
+}
+
+static int hook_open2(const char *path, int flags)
+{
+	return hook_open(path, flags, 0);
+}
+
+static int hook_dup(int fd)
+{
+	furca_bash.host.output.copied = true;
+	return hidden(fd) ? (errno = EBADF, -1) : fcntl(fd, F_DUPFD, 0);
 }
 
 static int hook_fcntl(int fd, int command, ...)
@@ -76,6 +122,8 @@ static int hook_fcntl(int fd, int command, ...)
 		errno = EBADF;
 		return -1;
 	}
+	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+		furca_bash.host.output.copied = true;
 	return fcntl(fd, command, argument);
 }
 
@@ -167,6 +215,8 @@ static void restore_standard_fds(void)
 	for (int fd = 0; fd < 3; fd++)
 		if (furca_bash.saved[fd] >= 0)
 			(void)dup2(furca_bash.saved[fd], fd);
+		else if (furca_bash.saves[fd]) /* it was closed */
+			(void)close(fd);
 }
 
 /* Undoes what bash's exec builtin did on its way to execve. */
@@ -252,7 +302,9 @@ static const struct {
 	{"setrlimit64", (void *)hook_setrlimit}, {"close", (void *)hook_close},	 {"dup2", (void *)hook_dup2},
 	{"fcntl", (void *)hook_fcntl},	      {"fcntl64", (void *)hook_fcntl},	 {"kill", (void *)hook_kill},
 	{"killpg", (void *)hook_killpg},      {"waitpid", (void *)hook_waitpid},
-	{"sigaction", (void *)hook_sigaction},
+	{"sigaction", (void *)hook_sigaction}, {"dup", (void *)hook_dup},
+	{"open", (void *)hook_open},	      {"open64", (void *)hook_open},	 {"__open_2", (void *)hook_open2},
+	{"__open64_2", (void *)hook_open2},
 };
 
 /* bash's dynamic section. */

@@ -255,6 +255,13 @@ BEHAVIOURS = [
         ('echo back', out(b'back\n')),
         K,
     ]),
+    ('exec 3>/dev/stdout, {fd}>&2', [
+        X,
+        ('exec 3>/dev/stdout {fd}>&2', st(0)),
+        ('echo three >&3; echo two >&$fd', both(b'three\n', b'two\n')),
+        ('echo three >&3; echo two >&$fd', both(b'three\n', b'two\n')),
+        K,
+    ]),
     ('exec 2>&1 persists', [X, ('exec 2>&1', st(0)), ('echo e >&2', out(b'e\n')), K]),
     ('exec 1>&- (stdout closed), then opened again', [
         X,
