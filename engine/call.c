@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "engine/capability.h"
+#include "engine/cgroup.h"
 #include "engine/engine_private.h"
 #include "engine/function.h"
 #include "engine/session.h"
@@ -601,6 +602,19 @@ static bool is_fault(int sig)
 	return sig == SIGSEGV || sig == SIGABRT || sig == SIGBUS || sig == SIGFPE || sig == SIGILL || sig == SIGTRAP || sig == SIGSYS;
 }
 
+static void judge_oom(struct furca_call *call, const struct furca_host *host)
+{
+	uint64_t limit = furca_cgroup_memory_limit(host->cgroup), peak = FURCA_MAX(furca_cgroup_peak(host->cgroup), host->max_rss);
+
+	if (limit)
+		furca_call_fail(call, "oom", "Work on less data at once, or create a session with a higher limits.memory_bytes.",
+				"The kernel ended the process: it and what it had started reached limits.memory_bytes, %.1f MiB (peak %.1f MiB).",
+				(double)limit / 1048576, (double)peak / 1048576);
+	else
+		furca_call_fail(call, "oom", "Work on less data at once, or free memory on this machine.",
+				"The kernel ended the process because this machine's memory ran out (peak %.1f MiB).", (double)peak / 1048576);
+}
+
 static void judge_signal(struct furca_call *call, const struct furca_host *host, int sig)
 {
 	const char *text = signal_text(sig);
@@ -613,8 +627,7 @@ static void judge_signal(struct furca_call *call, const struct furca_host *host,
 	if (sig == SIGXCPU)
 		furca_call_fail(call, "limit", "Raise limits.cpu_s, or split the work.", "The code used up its limit of cpu time (%s).", text);
 	else if (sig == SIGKILL && furca_limits_oom(call->engine, host))
-		furca_call_fail(call, "oom", "Work on less data at once, or raise limits.memory_bytes.",
-				"The kernel ended the process because memory ran out (peak %.1f MiB).", (double)host->max_rss / 1048576);
+		judge_oom(call, host);
 	else if (is_fault(sig))
 		furca_call_fail(call, "crashed", "Look for native code at fault; run the risky part in state_mode='read_only' or 'stateless'.",
 				"The process crashed with %s.", text);

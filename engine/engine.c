@@ -12,6 +12,7 @@
 #include "engine/call.h"
 #include "engine/capability.h"
 #include "engine/cells.h"
+#include "engine/cgroup.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/function.h"
@@ -89,6 +90,7 @@ static void engine_free(struct furca_engine *engine)
 	furca_ops_free(engine->capability_calls);
 	furca_registry_done(&engine->registry);
 	furca_fd_done(&engine->loadavg);
+	furca_cgroups_free(engine->cgroups);
 	free(engine->state_dir);
 	free(engine->workdir);
 	free(engine->spill_dir);
@@ -135,6 +137,7 @@ int furca_engine_new(struct furca_loop *loop, const struct furca_engine_config *
 	furca_registry_init(&engine->registry, config->max_sessions ? config->max_sessions : FURCA_DEFAULT_SESSIONS);
 	(void)!getrandom(&engine->instance, sizeof(engine->instance), 0);
 	engine->instance &= 0x3fffffff;
+	furca_limits_start(engine);
 	int r = engine->state_dir && engine->workdir ? engine_start(engine, err)
 						      : furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the engine");
 	if (r < 0) {

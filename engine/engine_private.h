@@ -35,6 +35,8 @@ struct furca_engine {
 	void *user;
 	char *state_dir, *workdir, *spill_dir;
 
+	struct furca_cgroups *cgroups;	  /* NULL: there are none */
+	uint64_t oom_kills;		  /* of the machine, when last looked at */
 	struct furca_fd loadavg;	  /* /proc/loadavg */
 
 	struct furca_init *surface;

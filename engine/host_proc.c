@@ -14,6 +14,7 @@
 
 #include "bridge/wire/limits.h"
 #include "engine/capability.h"
+#include "engine/cgroup.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/limits.h"
@@ -105,6 +106,7 @@ static void host_free(struct furca_host *host)
 	furca_proc_done(&host->proc);
 	furca_fd_done(&host->errors);
 	furca_init_unref(host->cell);
+	furca_cgroup_unref(host->cgroup);
 	*host->prev = host->next;
 	if (host->next)
 		host->next->prev = host->prev;
@@ -466,6 +468,7 @@ struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_
 	host->events = args->events;
 	host->owner = args->owner;
 	host->tag = args->tag;
+	host->cgroup = furca_cgroup_ref(from->cgroup);
 	/* Without a cell of its own it is born in the pid namespace of its origin, whose cell must outlive it. */
 	struct furca_init *cell = args->cell ? args->cell : from->cell;
 	host->cell = cell ? furca_init_ref(cell) : NULL;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/cgroup.h"
 #include "engine/engine_private.h"
 
 #include "base/banned.h"
@@ -141,7 +142,8 @@ void furca_limits_sweep(struct furca_engine *engine, uint64_t tag)
 	}
 }
 
-static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value)
+/* `soft` below the hard limit by `slack`, so that the process is told before it is ended. */
+static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value, rlim_t slack)
 {
 	struct rlimit limit;
 
@@ -149,22 +151,48 @@ static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value)
 		return 0;
 	if (prlimit(pid, what, NULL, &limit) < 0)
 		return -errno;
-	limit.rlim_cur = limit.rlim_max = FURCA_MIN(value, limit.rlim_max);
+	limit.rlim_max = FURCA_MIN(value + slack, limit.rlim_max);
+	limit.rlim_cur = FURCA_MIN(value, limit.rlim_max);
 	return prlimit(pid, what, &limit, NULL) < 0 ? -errno : 0;
 }
 
-int furca_limits_apply(pid_t pid, const struct furca_limits *limits)
+/* Resource limits count each process alone; the control group, where there is one, all of them together. */
+static int bound_all(pid_t pid, const struct furca_limits *limits)
 {
 	rlim_t cpu = limits->cpu_s > 0 ? (rlim_t)(limits->cpu_s + 0.999) : 0;
-	int r = bound(pid, RLIMIT_CPU, cpu);
+	int r = bound(pid, RLIMIT_CPU, cpu, 2);
 
 	if (r == 0)
-		r = bound(pid, RLIMIT_AS, limits->memory_bytes);
+		r = bound(pid, RLIMIT_DATA, limits->memory_bytes, 0);
 	if (r == 0)
-		r = bound(pid, RLIMIT_NPROC, limits->processes);
-	if (r == 0)
-		r = bound(pid, RLIMIT_NOFILE, limits->open_files);
+		r = bound(pid, RLIMIT_NOFILE, limits->open_files, 0);
 	return r;
+}
+
+int furca_limits_apply(struct furca_host *host, const struct furca_limits *limits, struct furca_err *err)
+{
+	struct furca_cgroups *cgroups = host->engine->cgroups;
+	bool memory = limits->memory_bytes && furca_cgroups_memory(cgroups);
+	int r;
+
+	if (limits->processes && !furca_cgroups_processes(cgroups))
+		return furca_fail_suggest(err, FURCA_E_LIMIT, 0, "Leave limits.processes out, or run furca where control groups are writable.",
+					  "The number of processes cannot be bounded here");
+	if (memory || limits->processes) {
+		struct furca_cgroup *group = furca_cgroup_new(cgroups, memory ? limits->memory_bytes : 0, limits->processes, err);
+
+		if (!group)
+			return -EIO;
+		r = furca_cgroup_enter(group, host->proc.pid);
+		if (r < 0) {
+			furca_cgroup_unref(group);
+			return furca_fail(err, FURCA_E_LIMIT, -r, "cannot put the process into its control group");
+		}
+		furca_cgroup_unref(host->cgroup);
+		host->cgroup = group;
+	}
+	r = bound_all(host->proc.pid, limits);
+	return r < 0 ? furca_fail(err, FURCA_E_LIMIT, -r, "cannot put the limits on the process") : 0;
 }
 
 /* Whether `pid` descends from `root`, looking at most 64 generations up. */
@@ -241,9 +269,33 @@ int furca_limits_memory(pid_t pid, uint64_t *ret_private, uint64_t *ret_shared)
 	return 0;
 }
 
+/* Processes that the kernel has ended for want of memory, on the whole machine. */
+static uint64_t machine_oom_kills(void)
+{
+	char line[128];
+	unsigned long long n = 0;
+	FILE *f = fopen("/proc/vmstat", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "oom_kill %llu", &n) == 1)
+			break;
+	if (f)
+		(void)fclose(f);
+	return n;
+}
+
+void furca_limits_start(struct furca_engine *engine)
+{
+	engine->cgroups = furca_cgroups_new(engine->instance);
+	engine->oom_kills = machine_oom_kills();
+}
+
 bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host)
 {
-	return false;
+	uint64_t before = engine->oom_kills;
+
+	engine->oom_kills = machine_oom_kills();
+	return engine->oom_kills != before || furca_cgroup_oom_kills(host->cgroup) > 0;
 }
 
 uint64_t furca_limits_newest(struct furca_engine *engine)

@@ -21,6 +21,9 @@ struct furca_limits {
 	uint64_t processes, open_files;
 };
 
+/* Looks what this machine offers. Once. */
+void furca_limits_start(struct furca_engine *engine);
+
 /* A tag never used before in this engine. */
 uint64_t furca_limits_new_tag(struct furca_engine *engine);
 
@@ -42,8 +45,13 @@ uint64_t furca_limits_newest(struct furca_engine *engine);
 /* Threads of a process; 0 where it cannot be read. */
 unsigned furca_limits_threads(pid_t pid);
 
-/* Bounds a process and what it starts from now on. 0 or -errno. */
-int furca_limits_apply(pid_t pid, const struct furca_limits *limits);
+struct furca_host;
+
+/*
+ * Bounds a host and what it starts from now on: by a control group where there are any, else by resource limits. The clones of the host
+ * are bounded with it. 0, or -errno with *err: a bound that was asked for cannot be held here.
+ */
+int furca_limits_apply(struct furca_host *host, const struct furca_limits *limits, struct furca_err *err);
 
 /*
  * Sends `sig` to the descendants of `root` that were started at `since_us` (furca_now_us) or later, each by pidfd. Returns how
@@ -51,7 +59,6 @@ int furca_limits_apply(pid_t pid, const struct furca_limits *limits);
  */
 int furca_limits_signal_children(pid_t root, int sig, int64_t since_us);
 
-struct furca_host;
 /* Whether a host that ended by SIGKILL was ended for want of memory. */
 bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host);
 

@@ -6,6 +6,7 @@ libfurca_engine_la_SOURCES = \
 	engine/call.c engine/call.h \
 	engine/capability.c engine/capability.h \
 	engine/cells.c engine/cells.h \
+	engine/cgroup.c engine/cgroup.h \
 	engine/commit.c \
 	engine/coordinate.c engine/coordinate.h \
 	engine/coordinate_select.c \

@@ -150,17 +150,22 @@ static void run(struct furca_call *call)
 	if (call->method == FURCA_METHOD_inspect_session) {
 		FURCA_AUTO_FREE char *detail = call->selector.detail.at ? furca_view_dup(call->selector.detail) : NULL;
 		const char *name = call->selector.word.at ? (const char *)call->word.data : NULL;
-		struct furca_err err = FURCA_ERR_INIT;
+		struct furca_err failure = FURCA_ERR_INIT;
 
 		call->phase = FURCA_CALL_LISTING;
 		if (furca_host_inspect(call->host, detail ? detail : "names", name, inspected, call) < 0) {
-			(void)furca_fail(&err, FURCA_E_GONE, 0, "the copy that was to be inspected has ended");
-			furca_call_refuse(call, &err);
+			(void)furca_fail(&failure, FURCA_E_GONE, 0, "the copy that was to be inspected has ended");
+			furca_call_refuse(call, &failure);
 		}
 		return;
 	}
-	if (call->plan.has_limits)
-		(void)furca_limits_apply(call->host->proc.pid, &call->plan.limits);
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (call->plan.has_limits && furca_limits_apply(call->host, &call->plan.limits, &err) < 0) {
+		furca_call_fail(call, "limit", furca_err_suggestion(&err), "%s.", err.text);
+		furca_call_finish(call);
+		return;
+	}
 	if (furca_call_run(call) < 0 && call->error_type)
 		furca_call_finish(call);
 }

@@ -175,8 +175,13 @@ static void live_cloned(void *owner, struct furca_host *host, struct furca_view 
 	}
 	if (s->state == FURCA_S_CLOSING)
 		return;
-	if (s->has_limits)
-		(void)furca_limits_apply(host->proc.pid, &s->limits);
+	struct furca_err failure = FURCA_ERR_INIT;
+	if (s->has_limits && furca_limits_apply(host, &s->limits, &failure) < 0) {
+		furca_host_drop(host);
+		s->live = NULL;
+		start_failed(s, &failure);
+		return;
+	}
 	s->ever_live = true;
 	s->start_attempts = 0;
 	furca_session_step(s, FURCA_EV_READY);

@@ -62,6 +62,7 @@ static const struct furca_host_events events = {.done = on_done, .dead = on_dead
 static void cloned(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
 {
 	struct furca_call *call = owner;
+	struct furca_err failure = FURCA_ERR_INIT;
 	uint64_t us = 0;
 
 	if (err && err->code == FURCA_E_GONE && call->attempts < MAX_ATTEMPTS) {
@@ -75,13 +76,10 @@ static void cloned(void *owner, struct furca_host *host, struct furca_view body,
 	}
 	(void)furca_map_uint(body, "clone_us", &us);
 	call->fork_us = us;
-	if (call->plan.has_limits) {
-		int r = furca_limits_apply(host->proc.pid, &call->plan.limits);
-		if (r < 0) {
-			furca_call_fail(call, "limit", "Leave `limits` out, or ask for less.", "the limits could not be put on the process");
-			furca_call_finish(call);
-			return;
-		}
+	if (call->plan.has_limits && furca_limits_apply(host, &call->plan.limits, &failure) < 0) {
+		furca_call_fail(call, "limit", furca_err_suggestion(&failure), "%s.", failure.text);
+		furca_call_finish(call);
+		return;
 	}
 	call->queue_us = (uint64_t)(call->asked_clone_us - call->asked_us);
 	if (furca_call_run(call) < 0 && call->error_type)

@@ -1,0 +1,37 @@
+/*
+ * Control groups for sessions and calls that have limits: memory and number of processes, of a process with all it starts. Version 2
+ * where the engine's own group can be delegated from, else the memory and pids hierarchies of version 1 where they are writable; where
+ * neither is, there are none, and limits.c uses what resource limits can do.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+struct furca_cgroups; /* the engine's place in the hierarchies */
+struct furca_cgroup;  /* one group below it */
+
+/* Looks for writable hierarchies and makes the engine's group in them; clears away what dead engines left. NULL: none (or no memory). */
+struct furca_cgroups *furca_cgroups_new(uint64_t instance);
+void furca_cgroups_free(struct furca_cgroups *cgroups);
+
+/* What can be bounded; false for NULL. */
+bool furca_cgroups_memory(const struct furca_cgroups *cgroups);
+bool furca_cgroups_processes(const struct furca_cgroups *cgroups);
+
+/* A group with these bounds (0: none). refs is 1. NULL with *err. */
+struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *cgroups, uint64_t memory_bytes, uint64_t processes, struct furca_err *err);
+struct furca_cgroup *furca_cgroup_ref(struct furca_cgroup *group); /* accepts NULL */
+/* The last one removes the group; its processes must be ending. Accepts NULL. */
+void furca_cgroup_unref(struct furca_cgroup *group);
+
+/* Moves a process (not its children) into the group. 0 or -errno. May take some milliseconds. */
+int furca_cgroup_enter(struct furca_cgroup *group, pid_t pid);
+
+/* How often the kernel ended a process of the group for want of memory; how much memory it used at most. 0 where not known. */
+uint64_t furca_cgroup_oom_kills(const struct furca_cgroup *group);
+uint64_t furca_cgroup_peak(const struct furca_cgroup *group);
+uint64_t furca_cgroup_memory_limit(const struct furca_cgroup *group);
