@@ -13,6 +13,7 @@
 #include "engine/cgroup.h"
 #include "engine/engine_private.h"
 #include "engine/function.h"
+#include "engine/lost.h"
 #include "engine/session.h"
 #include "engine/stateless.h"
 
@@ -243,6 +244,7 @@ static struct furca_session *session_for(struct furca_call *call, const struct f
 		session->limits = call->plan.limits;
 		session->has_limits = call->plan.has_limits;
 		call->created = true;
+		furca_lost_tell(call->engine, session, call->plan.name);
 	}
 	if (call->plan.name.at && furca_registry_bind(&call->engine->registry, &session->entry, call->plan.name) < 0) {
 		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a session's name");

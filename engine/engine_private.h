@@ -16,6 +16,7 @@ struct furca_call;
 struct furca_session;
 struct furca_zygote;
 struct furca_kept;
+struct furca_lost;
 struct furca_cells;
 struct furca_store;
 struct furca_envs;
@@ -54,6 +55,7 @@ struct furca_engine {
 	struct furca_session *closing;	  /* out of the registry, not ended yet */
 
 	struct furca_store *store;
+	struct furca_lost *lost;	  /* sessions of the last engine */
 	struct furca_envs *envs;
 	struct furca_functions *functions;
 	bool modules_ended;

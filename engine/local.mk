@@ -18,6 +18,7 @@ libfurca_engine_la_SOURCES = \
 	engine/launch.c engine/launch.h \
 	engine/limits.c engine/limits.h \
 	engine/loop.c engine/loop.h engine/loop_private.h engine/loop_timers.c \
+	engine/lost.c engine/lost.h \
 	engine/methods.c \
 	engine/modules.c engine/modules.h \
 	engine/op.c engine/op.h \

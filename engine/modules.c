@@ -7,6 +7,7 @@
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/function.h"
+#include "engine/lost.h"
 #include "engine/session.h"
 #include "engine/store.h"
 
@@ -166,6 +167,8 @@ int furca_modules_start(struct furca_engine *engine, struct furca_err *err)
 	if (r == 0 && notice)
 		furca_log(FURCA_LOG_WARN, "engine", "store notice=\"%s\"", notice);
 	if (r == 0)
+		engine->lost = furca_lost_read(engine);
+	if (r == 0)
 		r = furca_envs_new(engine->loop, engine->store, &config, &spawner, &env_events, &engine->envs, err);
 	if (r == 0)
 		r = furca_functions_new(engine->loop, engine->store, engine->envs, &config, &spawner, &events, &engine->functions, err);
@@ -209,6 +212,8 @@ void furca_modules_stop(struct furca_engine *engine, void (*done)(void *user), v
 
 void furca_modules_free(struct furca_engine *engine)
 {
+	furca_lost_free(engine->lost);
+	engine->lost = NULL;
 	furca_store_free(engine->store);
 	engine->store = NULL;
 }

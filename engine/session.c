@@ -9,6 +9,7 @@
 #include "engine/capability.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
+#include "engine/lost.h"
 
 #include "base/banned.h"
 
@@ -263,6 +264,7 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
 	}
 	s->calls++;
 	s->used_at = furca_wall_s();
+	furca_lost_note(s);
 	call->host = s->live;
 	note_repair(s, call);
 	furca_background_take(&s->background, &call->background);
@@ -601,6 +603,7 @@ void furca_session_close(struct furca_session *s, void (*closed)(void *owner), v
 	furca_session_step(s, FURCA_EV_CLOSE);
 	s->closed = closed;
 	s->closed_owner = owner;
+	furca_lost_forget(s);
 	furca_registry_remove(&engine->registry, &s->entry);
 	s->next_closing = engine->closing;
 	engine->closing = s;

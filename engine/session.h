@@ -58,7 +58,7 @@ struct furca_session {
 	furca_op_id restore_op, close_op, pump_op;
 	struct furca_call *recovering;	/* its answer waits for the restore */
 	uint64_t calls;
-	double created_at, used_at;
+	double created_at, used_at, noted_at;
 	struct furca_limits limits;
 	bool has_limits;
 	void (*closed)(void *owner);

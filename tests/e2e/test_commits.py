@@ -245,3 +245,17 @@ def test_output_finds_its_way_after_a_rollback(client):
     stateful(client, "os._exit(1)", session_name="s")
     r = stateful(client, "print('a', flush=True); os.write(copy, b'b'); os.system('echo c'); None", session_name="s")
     assert r["stdout"] == "a\nbc\n", r
+
+
+def test_the_next_engine_says_what_was_lost(new_engine):
+    first = new_engine()
+    stateful(first.client(), "x = 1", session_name="s")
+    os.kill(first.pid, signal.SIGKILL)
+    first.process.wait()
+    second = new_engine("--state-dir", first.state_dir)
+    client = second.client()
+    answer = stateful(client, "globals().get('x')", session_name="s")
+    assert answer["ok"] and answer["result"] is None and answer["session_created"]
+    assert "was lost when the engine ended" in answer["suggestion"] and "1 calls" in answer["suggestion"]
+    assert stateful(client, "1", session_name="s")["suggestion"] is None
+    assert stateful(client, "1", session_name="t")["suggestion"] is None
