@@ -203,6 +203,7 @@ static void leave_queue(struct furca_session *s, struct furca_call *call)
 	call->asked_clone_us = furca_now_us();
 	call->queue_us = (uint64_t)(call->asked_clone_us - call->asked_us);
 	s->used_at = furca_wall_s();
+	(void)furca_buf_append(&call->suggestion, s->note.data, s->note.len); /* what was lost; the next stateful call is told too */
 	call->own_host = true;
 }
 

@@ -397,17 +397,20 @@ static void restore_done(struct furca_session *s, const char *state)
 	furca_session_wake(s);
 }
 
-/* Nothing to go back to: the session begins anew with its next call. */
+static const char kept[] = "Files that were written and capabilities that were called stay as they are.";
+
+/* Nothing to go back to but an empty session, which begins with the next call. */
 static void restore_empty(struct furca_session *s)
 {
-	bool pristine = s->top && !s->top->host;
 	struct furca_call *call = s->recovering;
+	bool behind = !s->top || s->top->version < s->version;
 
 	furca_session_step(s, FURCA_EV_EMPTY);
 	furca_read_unpark(s);
-	if (!pristine) {
+	if (behind) {
 		s->engine->stats.lost++;
 		furca_commit_drop_all(s);
+		s->version = 0;
 		furca_commit_pristine(s);
 		if (call)
 			furca_call_add(call, "The session's state was lost; it is empty now.");
@@ -415,11 +418,17 @@ static void restore_empty(struct furca_session *s)
 			(void)furca_buf_append_text(&s->note, "The session's earlier process had ended and its state was lost: "
 								  "this call began in an empty session. Build again what it needs.");
 	} else if (call && !call->rolled_back) {
-		furca_call_add(call, "The session was rolled back to what it was before the call: empty. "
-				     "Files that were written and capabilities that were called stay as they are.");
+		furca_call_add(call, "The session was rolled back to what it was before the call: empty. %s", kept);
 	}
 	s->version = s->top ? s->top->version : 0;
-	restore_done(s, pristine ? "rolled_back" : "lost");
+	restore_done(s, behind ? "lost" : "rolled_back");
+}
+
+/* Words for a snapshot that is older than the state that was lost, which no call is there to be told of. */
+static void note_behind(struct furca_session *s, const struct furca_commit *top)
+{
+	(void)furca_buf_printf(&s->note, "The session's process had ended before its newest state was kept: it was taken back to its state "
+					 "after call %llu, and what later calls changed is lost.", (unsigned long long)top->calls);
 }
 
 static void restored(struct furca_session *s)
@@ -437,8 +446,9 @@ static void restored(struct furca_session *s)
 	if (call && behind && !call->rolled_back)
 		furca_call_add(call, "The session was rolled back to its state after call %llu; later changes are lost.", (unsigned long long)top->calls);
 	else if (call && !call->rolled_back)
-		furca_call_add(call, "The session was rolled back to what it was before the call. Files that were written and capabilities "
-				     "that were called stay as they are.");
+		furca_call_add(call, "The session was rolled back to what it was before the call. %s", kept);
+	else if (!call && behind)
+		note_behind(s, top);
 	s->version = top->version;
 	furca_commit_promoted(s);
 	furca_session_step(s, FURCA_EV_READY);
