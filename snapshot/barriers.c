@@ -32,6 +32,7 @@ struct furca_barriers {
 	bool no_cap_left; /* entered a user namespace without barriers: what that gives must not stay */
 	unsigned filter;  /* the chosen one */
 	struct furca_fd rules; /* Landlock, where there is no cell */
+	bool scoped;	       /* the rules keep signals inside, too */
 	char cwd[4096];
 	struct furca_fds fds;
 	struct furca_memory memory;
@@ -120,6 +121,7 @@ static int plan_privileges(struct furca_barriers *plan, struct furca_err *err)
 		r = furca_privileges_prepare(plan->filter | FURCA_FILTER_NO_UNIX, err);
 	if (r < 0 || plan->cell >= 0 || furca_landlock_abi() < FURCA_LANDLOCK_DISK)
 		return r;
+	plan->scoped = furca_landlock_abi() >= FURCA_LANDLOCK_SCOPE;
 	return furca_landlock_rules((plan->wanted & FURCA_BARRIER_DISK) != 0, &plan->rules, err);
 }
 
@@ -280,7 +282,7 @@ static unsigned missing(const struct furca_barriers *plan, const struct furca_ba
 	unsigned later = FURCA_BARRIER_MEMORY | FURCA_BARRIER_DESCRIPTORS | FURCA_BARRIER_PRIVILEGES;
 
 	if (plan->rules.n >= 0)
-		later |= FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES;
+		later |= FURCA_BARRIER_DISK | (plan->scoped ? FURCA_BARRIER_PROCESSES : 0);
 	if (plan->filter & FURCA_FILTER_NO_IPC)
 		later |= FURCA_BARRIER_IPC;
 	if (plan->filter & FURCA_FILTER_NO_NETWORK)
@@ -333,7 +335,25 @@ static int make_private(struct furca_barriers *plan, struct furca_barriers_resul
 	return 0;
 }
 
-static int lower_privileges(struct furca_barriers *plan, struct furca_barriers_result *ret)
+int furca_barriers_apply(struct furca_barriers *plan, struct furca_barriers_result *ret)
+{
+	long r;
+	int s;
+
+	note_cell(plan, ret);
+	if (missing(plan, ret))
+		return fail_at(ret, FURCA_STAGE_ENTER, -ENODATA);
+	leave_session(plan);
+	r = enter_cwd(plan);
+	if (r < 0)
+		return fail_at(ret, FURCA_STAGE_CWD, r);
+	s = make_private(plan, ret);
+	if (s == 0)
+		ret->stage = FURCA_STAGE_DONE;
+	return s;
+}
+
+int furca_barriers_lower(struct furca_barriers *plan, struct furca_barriers_result *ret)
 {
 	int r;
 
@@ -349,31 +369,9 @@ static int lower_privileges(struct furca_barriers *plan, struct furca_barriers_r
 		furca_raw_close(plan->rules.n);
 		plan->rules.n = -1;
 		hold(plan, ret, FURCA_BARRIER_DISK, FURCA_MECHANISM_LANDLOCK);
+		if (plan->scoped)
+			hold(plan, ret, FURCA_BARRIER_PROCESSES, FURCA_MECHANISM_SCOPE);
 	}
-	return 0;
-}
-
-int furca_barriers_apply(struct furca_barriers *plan, struct furca_barriers_result *ret)
-{
-	bool scoped = plan->rules.n >= 0;
-	long r;
-	int s;
-
-	note_cell(plan, ret);
-	if (missing(plan, ret))
-		return fail_at(ret, FURCA_STAGE_ENTER, -ENODATA);
-	leave_session(plan);
-	r = enter_cwd(plan);
-	if (r < 0)
-		return fail_at(ret, FURCA_STAGE_CWD, r);
-	s = make_private(plan, ret);
-	if (s == 0)
-		s = lower_privileges(plan, ret);
-	if (s < 0)
-		return s;
-	if (scoped && !(plan->flags & CLONE_NEWPID))
-		hold(plan, ret, FURCA_BARRIER_PROCESSES, FURCA_MECHANISM_SCOPE);
-	ret->stage = FURCA_STAGE_DONE;
 	return 0;
 }
 

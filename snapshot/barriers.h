@@ -8,12 +8,13 @@
  *   furca_barriers_enter     in the task that makes the clone (it shares the caller's memory, but neither CLONE_FS nor
  *                            CLONE_THREAD with it, and is single-threaded): joins the cell; raw calls only
  *   furca_barriers_apply     in the clone on its only thread, before the caller's threads run again; raw calls only
+ *   furca_barriers_lower     in the clone on its only thread, while the caller's threads run again; raw calls only
  *   furca_barriers_seal_thread   in each re-created thread before it returns to its code; raw calls only
  *   furca_barriers_seal      last, in the clone on the thread that called apply, when all its threads exist (they may be
  *                            waiting at a gate): what would have kept threads from being made with chosen numbers
  *   furca_barriers_free      in the caller and in the clone, when malloc is allowed again
  *
- * apply and seal write how far they got to a struct furca_barriers_result, which is plain data without pointers: the clone
+ * apply, lower and seal write how far they got to a struct furca_barriers_result, which is plain data without pointers: the clone
  * side passes it back through its shared page or pipe. "Raw calls only" means: no malloc, no lock, no errno, no TLS.
  */
 #pragma once
@@ -72,9 +73,9 @@ enum furca_mechanism {
 const char *furca_barriers_stage_text(int stage);
 const char *furca_mechanism_word(int mechanism);
 
-/* The outcome, filled by apply and seal; all zero before. */
+/* The outcome, filled by apply, lower and seal; all zero before. */
 struct furca_barriers_result {
-	int32_t stage;			     /* enum furca_barriers_stage: the step that failed, or DONE (apply and seal) */
+	int32_t stage;			     /* enum furca_barriers_stage: the step that failed, or DONE */
 	int32_t sys;			     /* errno of the failed step, 0: none */
 	uint32_t held;			     /* bits of enum furca_barrier that hold (THREADS is the clone side's) */
 	uint8_t mechanism[FURCA_BARRIERS];   /* enum furca_mechanism for each bit number */
@@ -115,11 +116,14 @@ bool furca_barriers_new_pids(const struct furca_barriers *plan);
 int furca_barriers_enter(struct furca_barriers *plan);
 
 /*
- * Puts up all barriers but the last: new session id, cwd inside the cell, descriptors, mappings, bounding set, Landlock; leaves
- * the capability to choose the numbers of new threads. `keep` descriptors live on, plan descriptors are gone. 0 or -errno, *ret
- * says where; on failure the clone must _exit (a barrier in `required` could not be put up). Takes 0.1 to 1 ms.
+ * Cuts the clone off from the original: new session id, cwd inside the cell, descriptors, mappings. `keep` descriptors live on, the
+ * plan's are gone. 0 or -errno, *ret says where; on failure the clone must _exit (a barrier in `required` could not be put
+ * up). Takes 0.1 to 1 ms.
  */
 int furca_barriers_apply(struct furca_barriers *plan, struct furca_barriers_result *ret);
+
+/* Takes privileges, all but the capability to choose the numbers of new threads; Landlock. As apply. */
+int furca_barriers_lower(struct furca_barriers *plan, struct furca_barriers_result *ret);
 
 /* Drops the capabilities of the calling thread (they are each thread's own). 0 or -errno: the clone must _exit. */
 int furca_barriers_seal_thread(const struct furca_barriers *plan);

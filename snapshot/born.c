@@ -88,7 +88,7 @@ static struct furca_thread *make_threads(void)
 	return leader;
 }
 
-/* Up to the moment when the caller's process may go on. */
+/* Past the moment when the caller's process may go on. */
 static void cut_off(void)
 {
 	struct furca_born_page *page = furca_born.page;
@@ -107,6 +107,9 @@ static void cut_off(void)
 	page->cut_us = furca_raw_now_us();
 	furca_store(&page->cut, 1);
 	furca_raw_wake(&page->cut, 1, FURCA_RAW_SHARED);
+	/* The caller's threads run again meanwhile; the clone's do not exist yet, and inherit what is left. */
+	if ((r = furca_barriers_lower(furca_born.plan, &page->barriers)) < 0)
+		give_up(FURCA_BORN_BARRIERS, r, 0);
 }
 
 void furca_born_first(void *unused)

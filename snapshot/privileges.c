@@ -21,6 +21,9 @@
 
 #include "base/banned.h"
 
+/* The comparisons of libseccomp leave fields out. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 static const char *const always[] = {
 	/* mounts and namespaces */
 	"mount", "umount", "umount2", "pivot_root", "move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount",

@@ -40,7 +40,7 @@ check-e2e: all
 	$(AM_TESTS_ENVIRONMENT) $(SHELL) $(srcdir)/tests/e2e/run.sh $(PYTEST_ARGS)
 
 # Tests that clone, or that look at descriptors and signals which a sanitizer's runtime changes.
-no_asan_tests =
+no_asan_tests = $(clone_tests) tests/unit/test_fds tests/unit/test_memory tests/unit/test_privileges
 # AddressSanitizer and UndefinedBehaviorSanitizer, in a build folder of their own; unit tests, which clone no threads.
 check-asan:
 	$(MKDIR_P) asan
