@@ -159,7 +159,7 @@ void furca_born_complete(void)
 	while ((back = furca_load(&furca_born.back)) < furca_born.expected)
 		furca_raw_wait(&furca_born.back, back, -1, FURCA_RAW_PRIVATE);
 	if ((r = furca_fault(FURCA_FAULT_CLONE_BARRIERS)) < 0)
-		give_up(FURCA_BORN_SEAL, r, 0);
+		give_up(FURCA_BORN_COMPLETE, r, 0);
 	if ((r = furca_barriers_seal(furca_born.plan, &page->barriers)) < 0)
 		give_up(FURCA_BORN_SEAL, r, 0);
 	page->parked = (uint32_t)furca_freeze_parked();

@@ -21,6 +21,7 @@
 	STEP(OFFSETS, "note the positions of open files")                                                              \
 	STEP(THREADS, "make a thread again")                                                                           \
 	STEP(SEAL, "drop the privileges")                                                                              \
+	STEP(COMPLETE, "be completed")                                                                                 \
 	STEP(DONE, "done")
 
 enum furca_born_step {

@@ -23,7 +23,7 @@
 
 #define TIMEOUT_US 2000000
 #define CUT_US 5000000	     /* for the clone to make descriptors and mappings its own, while the caller's threads stand still */
-#define COMPLETE_US 10000000 /* for the clone to make its threads, while the caller's run */
+#define COMPLETE_US 5000000 /* for the clone to make its threads, while the caller's run */
 #define SETTLE_US 3000	     /* for threads to leave libc before they are parked */
 #define SETTLE_PAUSE_US 100
 #define STACK_SIZE 262144 /* libraries' atfork handlers may run on one */

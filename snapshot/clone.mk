@@ -14,7 +14,7 @@ libfurca_snapshot_la_SOURCES += \
 
 if HAVE_CHECK
 clone_harness = tests/unit/clone_harness.c tests/unit/clone_harness.h
-clone_tests = tests/unit/test_clone tests/unit/test_clone_locks tests/unit/test_clone_state tests/unit/test_clone_park tests/unit/test_clone_refuse tests/unit/test_clone_ways tests/unit/test_clone_full
+clone_tests = tests/unit/test_clone tests/unit/test_clone_locks tests/unit/test_clone_state tests/unit/test_clone_park tests/unit/test_clone_refuse tests/unit/test_clone_ways tests/unit/test_clone_full tests/unit/test_clone_fault
 check_PROGRAMS += $(clone_tests)
 TESTS += $(clone_tests)
 tests_unit_test_clone_SOURCES = tests/unit/test_clone.c $(clone_harness)
@@ -38,6 +38,10 @@ tests_unit_test_clone_ways_LDADD = $(snapshot_test_libs) -lpthread
 tests_unit_test_clone_full_SOURCES = tests/unit/test_clone_full.c tests/unit/init_client.h $(clone_harness)
 tests_unit_test_clone_full_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_clone_full_LDADD = $(snapshot_test_libs) -lpthread
+
+tests_unit_test_clone_fault_SOURCES = tests/unit/test_clone_fault.c $(clone_harness)
+tests_unit_test_clone_fault_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_clone_fault_LDADD = $(snapshot_test_libs) -lpthread
 
 check_PROGRAMS += tests/stress/clone_stress
 TESTS += tests/stress/clone_stress
