@@ -3,15 +3,11 @@
 import __future__
 import _signal
 import ast
-import asyncio
 import faulthandler
 import functools
 import gc
-import inspect as _inspect
 import linecache
 import os
-import random
-import selectors
 import signal
 import sys
 import threading
@@ -48,6 +44,7 @@ class _Call:
     restore = None
 
 
+_library = []      # sys.path as the interpreter made it
 _hooks = []        # after-fork hooks of the user's own code
 _call = _Call()
 _mask = (INTERRUPT,)
@@ -150,8 +147,9 @@ def _setup():
     streams.install()
     faulthandler.enable(file=2, all_threads=True)
     sys.argv[:] = [""]
-    if "" not in sys.path[:1]:
-        sys.path.insert(0, "")
+    sys.path[:] = [entry for entry in sys.path if entry]
+    _library[:] = sys.path
+    sys.path.insert(0, "")
     names = main.__dict__
     for name in [name for name in names if name not in ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__")]:
         del names[name]
@@ -347,7 +345,7 @@ def _function_steps(function):
 
     def invoke():
         value = stored.target()(*args, **kwargs)
-        return drive(value) if _inspect.iscoroutine(value) else value
+        return drive(value) if isinstance(value, types.CoroutineType) else value
 
     _call.restore = stored.restore
     return _in_loop([stored.code]) + [invoke]
@@ -416,9 +414,23 @@ def _begin(code, label, cwd, env, function):
     return steps
 
 
+def _import_asyncio():
+    """asyncio, loaded where a session first needs it: in every clone it would cost a quarter of a millisecond. From the library's
+    own places, since the working directory may hold files of the same names."""
+    path = sys.path[:]
+    try:
+        sys.path[:] = _library
+        import asyncio
+        import selectors
+    finally:
+        sys.path[:] = path
+    return asyncio, selectors
+
+
 def drive(coroutine):
     """Runs a coroutine on the session's event loop, which lives from the first await to the session's end."""
     global _loop
+    asyncio, selectors = _import_asyncio()
     if _loop is None or _loop.is_closed():
         # poll keeps no state in the kernel, so a copy's loop cannot disturb its session's.
         _loop = asyncio.SelectorEventLoop(selectors.PollSelector())
@@ -562,22 +574,24 @@ def end_child(error):
 
 def before_forked(forked):
     """In a clone made by libc's fork, before the interpreter's handlers reseed the generator."""
-    return random.getstate() if forked else None
+    random = sys.modules.get("random")
+    return random.getstate() if forked and random else None
 
 
-def cloned(role, state):
+def cloned(role, forked, state):
+    random = sys.modules.get("random")
     if state is not None and role in (COPY, SNAPSHOT):
         random.setstate(state)
     if role in (SESSION, STATELESS, BRANCH):
-        random.seed()  # sessions are clones of one zygote: they must not draw the same numbers
-        numpy = sys.modules.get("numpy.random")
-        if numpy is not None and role == BRANCH:
-            numpy.seed()
+        # Two sessions must not draw the same numbers because they come from one process.
+        for module in (random, sys.modules.get("numpy.random")):
+            if module is not None:
+                module.seed()
         set_id = getattr(threading.main_thread(), "_set_native_id", None)
         if set_id:
             set_id()
     if role == COPY:
-        if state is None:
+        if not forked:
             _run_hooks()  # libc's fork has run all of them
         gc.freeze()  # a full collection would write to every object of the session
 

@@ -5,16 +5,12 @@ once or by way of gather and the like (awaits.py tells), gives an awaitable inst
 """
 
 import builtins
-import datetime
 import os
 import sys
 import weakref
 
 CAPABILITY, FUNCTION, DESCRIBE, RELEASE = 64, 65, 66, 67
 EXT_HANDLE, EXT_TIME = 2, -1
-
-_UTC = datetime.timezone.utc
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=_UTC)
 
 
 class CapabilityError(Exception):
@@ -126,11 +122,12 @@ def pack_hook(value):
     """(ext type, bytes) of what is not plain, or None."""
     if isinstance(value, Handle):
         return EXT_HANDLE, value._token
-    if isinstance(value, datetime.datetime):
+    datetime = sys.modules.get("datetime")
+    if datetime is not None and isinstance(value, datetime.datetime):
         if value.utcoffset() is None:
             raise TypeError("a datetime without a time zone has no form on the wire; give it one, for example "
                             "value.astimezone()")
-        delta = value - _EPOCH
+        delta = value - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
         seconds = delta.days * 86400 + delta.seconds
         nanoseconds = delta.microseconds * 1000
         return EXT_TIME, nanoseconds.to_bytes(4, "big") + seconds.to_bytes(8, "big", signed=True)
@@ -141,6 +138,7 @@ def unpack_hook(kind, data):
     if kind == EXT_HANDLE:
         return Handle(data)
     if kind == EXT_TIME and len(data) in (4, 8, 12):
+        import datetime
         nanoseconds = 0
         if len(data) == 4:
             seconds = int.from_bytes(data, "big")
@@ -149,7 +147,7 @@ def unpack_hook(kind, data):
             seconds, nanoseconds = both & 0x3ffffffff, both >> 34
         else:
             seconds, nanoseconds = int.from_bytes(data[4:], "big", signed=True), int.from_bytes(data[:4], "big")
-        return _EPOCH + datetime.timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
+        return datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
     raise ValueError("a value of the unknown extension type %d" % kind)
 
 

@@ -1,6 +1,6 @@
 """What a call shows besides text: display(x), the rich forms of its value, figures."""
 
-import base64
+import binascii
 import sys
 
 MAX_BYTES = 32 << 20
@@ -43,7 +43,7 @@ def _data(mime, value):
     if isinstance(value, str):
         if mime.startswith("image/") and mime != "image/svg+xml" or mime == "application/pdf":
             try:
-                return base64.b64decode(value, validate=False)
+                return binascii.a2b_base64(value)
             except Exception:
                 return None
         return value.encode("utf-8", "backslashreplace").decode()

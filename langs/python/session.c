@@ -309,7 +309,7 @@ static void session_cloned(void *data, enum furca_clone_role role, const struct 
 	if (forked)
 		PyOS_AfterFork_Child();
 	furca_runtime_reseed_openssl();
-	result = state ? PyObject_CallMethod(session.calls, "cloned", "iO", (int)role, state) : NULL;
+	result = state ? PyObject_CallMethod(session.calls, "cloned", "iOO", (int)role, forked ? Py_True : Py_False, state) : NULL;
 	if (!result)
 		told("furca: after a clone");
 	Py_XDECREF(result);

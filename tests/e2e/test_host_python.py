@@ -629,7 +629,8 @@ def test_files_named_like_the_library(tmp_path):
     host = Host.start([PROGRAM], cwd=str(tmp_path))
     assert value(host, "import mine\nmine.v") == 5
     assert "ZeroDivisionError" in error(host, "1/0")
-    assert value(host, "import asyncio\nawait asyncio.sleep(0)\n1") == 1
+    assert value(host, "async def f():\n    return 1\nawait f()") == 1
+    assert value(host, "import asyncio, socket, select\nasyncio.__file__.startswith('/usr')") is True
     assert host.inspect()["names"]
     host.kill()
 
