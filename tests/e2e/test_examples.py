@@ -26,7 +26,7 @@ def environ(tmp_path):
 
 
 def run(command, environ, tmp_path):
-    done = subprocess.run(command, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+    done = subprocess.run(command, env=environ, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -52,7 +52,7 @@ def test_c(environ, tmp_path):
     assert run([program], environ, tmp_path) == "ok (committed)\n0 (unchanged)\n10 (unchanged)\n"
 
 
-@pytest.mark.parametrize("name", ["session.sh", "session.py", "session.c"])
+@pytest.mark.parametrize("name", ["session.sh", "session.py", "session.c", "two_releases.py"])
 def test_readme_shows_it(name):
     with open(os.path.join(TOP, "README.md"), encoding="utf-8") as f:
         readme = f.read()
@@ -60,3 +60,9 @@ def test_readme_shows_it(name):
     # The first line, or docstring, says what the file is; README says that around it.
     body = body.split("\n", 2)[2] if name.endswith(".sh") else body.split("\n", 1)[1]
     assert body in readme, "README does not show examples/%s as it is" % name
+
+
+@pytest.mark.skipif(os.environ.get("FURCA_INDEX") == "none", reason="FURCA_INDEX=none: no package index here")
+def test_two_releases(environ, tmp_path):
+    out = run([sys.executable, os.path.join(EXAMPLES, "two_releases.py")], environ, tmp_path)
+    assert out == "[['1', {'amount': 3}], ['2', {'amount': 3}]]\n"

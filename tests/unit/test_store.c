@@ -81,6 +81,9 @@ START_TEST(an_environment_keeps_its_id_over_a_restart)
 	ck_assert_str_eq(got.failure, "why");
 	ck_assert_uint_eq(got.bytes, UINT64_C(1) << 40);
 	ck_assert(got.created_at == 1.5);
+	free((char *)got.digest);
+	free((char *)got.name);
+	free((char *)got.failure);
 	/* A number is never given again, not even the last one. */
 	ck_assert_int_eq(furca_store_env_remove(store, id, NULL), 0);
 	ck_assert_int_eq(furca_store_env_put(store, &env, &other, NULL), 0);
