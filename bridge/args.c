@@ -65,11 +65,11 @@ void furca_args_packed(struct furca_args *args, const char *key, struct furca_vi
 
 int furca_args_merge(struct furca_args *args, const void *map, size_t size)
 {
-	struct furca_view view = {map, (const uint8_t *)map + size};
 	struct furca_value head;
 
 	if (!map)
 		return 0;
+	struct furca_view view = {map, (const uint8_t *)map + size};
 	if (furca_value_check(view, 128, SIZE_MAX) < 0 || furca_value_enter(&view, &head) < 0 || head.kind != FURCA_MAP)
 		return -EINVAL;
 	args->count += head.count;

@@ -100,7 +100,9 @@ void furca_client_run(struct furca_client *client, struct furca_due *due)
 
 	run(client, due, &answer);
 	struct furca_view error = view_of(&answer.error), value = view_of(&answer.value);
-	furca_client_respond(client, due->msgid, error, furca_view_size(error) ? (struct furca_view){0} : value);
+	if (furca_view_size(error) > 0)
+		value.at = value.end;
+	furca_client_respond(client, due->msgid, error, value);
 	furca_buf_done(&answer.value);
 	furca_buf_done(&answer.error);
 	furca_buf_done(&due->params);

@@ -129,6 +129,7 @@ int furca_listener_open(const char *path, struct furca_listener *ret, struct fur
 		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot bind '%s'", path);
 	l.path = strdup(path);
 	if (!l.path || chmod(path, 0600) < 0 || listen(l.socket.n, SOMAXCONN) < 0)
+		/* cppcheck-suppress memleak */
 		return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot listen on '%s'", path);
 	*ret = l;
 	l = (struct furca_listener){FURCA_FD_NONE, FURCA_FD_NONE, NULL};

@@ -14,6 +14,7 @@
 #include "engine/engine_private.h"
 #include "engine/function.h"
 #include "engine/lost.h"
+#include "engine/nested.h"
 #include "engine/session.h"
 #include "engine/stateless.h"
 
@@ -75,6 +76,7 @@ static void call_free(struct furca_call *call)
 	call->phase = FURCA_CALL_ENDED;
 	furca_loop_drop(engine->loop, &call->deadline_op);
 	furca_loop_drop(engine->loop, &call->grace_op);
+	furca_loop_drop(engine->loop, &call->nested_op);
 	furca_launch_end(call->launch);
 	furca_read_forget(call);
 	if (call->host && !call->host->dropped && call->host->lanes)
@@ -270,6 +272,8 @@ static void start(struct furca_call *call, const struct furca_coordinates *at)
 	else
 		call->engine->stats.read_only++;
 	session = session_for(call, at, &err);
+	if (session && call->plan.mode == FURCA_STATEFUL)
+		furca_nested_watch(call, session);
 	if (!session || furca_session_enqueue(session, call, &err) < 0) {
 		furca_call_fail_err(call, &err);
 		furca_call_finish(call);

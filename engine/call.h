@@ -54,6 +54,8 @@ struct furca_call {
 	struct furca_buf background;
 
 	furca_op_id deadline_op, grace_op;
+	furca_op_id nested_op;		 /* looks whether it waits for itself (nested.h) */
+	uint64_t nested_on;		 /* the capability call that was open when it came */
 	int64_t deadline_us;
 	enum furca_stop stop;
 	bool began;	     /* RUN was sent */

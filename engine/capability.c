@@ -348,6 +348,29 @@ void furca_lanes_serve(struct furca_lanes *lanes, struct furca_call *call, bool 
 	(void)furca_buf_append(&lanes->allowed, allowed.at, furca_view_size(allowed));
 }
 
+struct waiting {
+	const struct furca_lanes *lanes;
+	uint64_t id;
+};
+
+static void find_waiting(void *data, void *slot, furca_op_id id)
+{
+	struct waiting *w = data;
+	const struct pending *p = slot;
+
+	if (p->lane && p->lane->lanes == w->lanes && !p->function)
+		w->id = id;
+}
+
+uint64_t furca_lanes_waiting(const struct furca_lanes *lanes)
+{
+	struct waiting w = {lanes, 0};
+
+	if (lanes->open > 0)
+		furca_ops_each(lanes->engine->capability_calls, find_waiting, &w);
+	return w.id;
+}
+
 unsigned furca_lanes_open(const struct furca_lanes *lanes)
 {
 	return lanes->open;

@@ -28,6 +28,9 @@ void furca_lanes_serve(struct furca_lanes *lanes, struct furca_call *call, bool 
 /* Whether a call is open on them: code waits for an answer. */
 unsigned furca_lanes_open(const struct furca_lanes *lanes);
 
+/* One of the capability calls open on them, for furca_ops_find in engine->capability_calls; 0: none. */
+uint64_t furca_lanes_waiting(const struct furca_lanes *lanes);
+
 /* The answer of the bridge to events.capability; stale ids are ignored. */
 void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error);
 

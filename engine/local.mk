@@ -21,6 +21,7 @@ libfurca_engine_la_SOURCES = \
 	engine/lost.c engine/lost.h \
 	engine/methods.c \
 	engine/modules.c engine/modules.h \
+	engine/nested.c engine/nested.h \
 	engine/op.c engine/op.h \
 	engine/output.c engine/output.h \
 	engine/pack.h \

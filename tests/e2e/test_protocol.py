@@ -328,6 +328,22 @@ def test_a_capability_may_itself_read_the_session_that_calls_it(engine):
     assert answer["result"] == 5, answer  # its last commit
 
 
+def test_a_stateful_call_that_would_wait_for_itself_is_refused(engine):
+    client = engine.client()
+    client.register({"again": lambda: client.python("1", session_name="outer")})
+    began = time.monotonic()
+    answer = client.python("capabilities.again()", session_name="outer")
+    inner = answer["result"]
+    assert inner["error_type"] == "validation" and "read_only" in inner["suggestion"] and inner["state"] == "unchanged", answer
+    assert time.monotonic() - began < 10
+    # One that merely queues behind a call with capabilities is not.
+    client.register({"pause": lambda s: time.sleep(s)})
+    first = client.start("execute", code="for _ in range(20): capabilities.pause(0.1)", language="python", session_name="outer")
+    time.sleep(0.3)
+    assert client.python("2", session_name="outer")["result"] == 2
+    assert first.wait()["ok"]
+
+
 def test_thousands_of_calls_from_many_sessions(engine):
     client = engine.client(capabilities={"echo": lambda x: x})
     code = ("from concurrent.futures import ThreadPoolExecutor\n"
