@@ -537,43 +537,6 @@ static void end_output(struct furca_call *call, bool alive, bool redirected)
 	call->pipes = NULL;
 }
 
-/* What DONE says about how the code ended, as error and error_type. */
-static void judge(struct furca_call *call, struct furca_view body)
-{
-	struct furca_view how = {NULL, NULL}, error = {NULL, NULL}, suggestion = {NULL, NULL};
-
-	(void)furca_map_text(body, "how", &how);
-	(void)furca_map_text(body, "error", &error);
-	(void)furca_map_text(body, "suggestion", &suggestion);
-	int n = (int)FURCA_MIN(furca_view_size(error), (size_t)1 << 20);
-	bool interrupted = how.at && furca_view_is(how, "interrupted");
-
-	if (interrupted && call->stop == FURCA_STOP_TIMEOUT) {
-		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
-				"The code was interrupted when its time of %.3g s was over; what had run is kept.", (double)call->plan.timeout_us / 1e6);
-	} else if (interrupted && call->stop != FURCA_STOP_NONE) {
-		furca_call_fail(call, "interrupted", NULL, "The call was cancelled and its code interrupted; what had run is kept.");
-	} else if (how.at && furca_view_is(how, "ok")) {
-		return;
-	} else {
-		bool exit = how.at && (furca_view_is(how, "exit") || furca_view_is(how, "errexit") || furca_view_is(how, "exec"));
-		int64_t status = 1;
-
-		if (exit && furca_map_int(body, "exit_code", &status) && status == 0)
-			return; /* exit 0 is a way to be done */
-		call->error_type = interrupted ? "interrupted" : exit ? "exit" : "exception";
-		(void)furca_buf_append(&call->error, error.at, (size_t)n);
-		if (n == 0)
-			(void)furca_buf_printf(&call->error, "The code ended with '%.*s'.", (int)furca_view_size(how), (const char *)how.at);
-		(void)furca_buf_append(&call->suggestion, suggestion.at, furca_view_size(suggestion));
-		return;
-	}
-	if (n > 0) {
-		(void)furca_buf_append_text(&call->error, "\n");
-		(void)furca_buf_append(&call->error, error.at, (size_t)n);
-	}
-}
-
 void furca_call_done(struct furca_call *call, struct furca_view body)
 {
 	furca_loop_drop(call->engine->loop, &call->grace_op);
@@ -584,88 +547,13 @@ void furca_call_done(struct furca_call *call, struct furca_view body)
 	bool redirected = true;
 	(void)furca_map_bool(body, "redirected", &redirected);
 	end_output(call, true, redirected);
-	judge(call, body);
-}
-
-static const char *signal_text(int sig)
-{
-	static const struct {
-		int sig;
-		const char *text;
-	} known[] = {{SIGSEGV, "SIGSEGV (segmentation fault)"}, {SIGABRT, "SIGABRT (abort)"}, {SIGBUS, "SIGBUS (bus error)"},
-		     {SIGFPE, "SIGFPE (arithmetic fault)"}, {SIGILL, "SIGILL (illegal instruction)"}, {SIGKILL, "SIGKILL"},
-		     {SIGTERM, "SIGTERM"}, {SIGXCPU, "SIGXCPU (cpu time limit)"}, {SIGTRAP, "SIGTRAP"}, {SIGSYS, "SIGSYS (forbidden system call)"},
-		     {SIGHUP, "SIGHUP"}, {SIGINT, "SIGINT"}, {SIGPIPE, "SIGPIPE"}, {SIGXFSZ, "SIGXFSZ (file size limit)"}};
-
-	for (size_t i = 0; i < FURCA_COUNT(known); i++)
-		if (known[i].sig == sig)
-			return known[i].text;
-	return NULL;
-}
-
-static bool is_fault(int sig)
-{
-	return sig == SIGSEGV || sig == SIGABRT || sig == SIGBUS || sig == SIGFPE || sig == SIGILL || sig == SIGTRAP || sig == SIGSYS;
-}
-
-static void judge_oom(struct furca_call *call, const struct furca_host *host)
-{
-	uint64_t limit = furca_cgroup_memory_limit(host->cgroup), peak = FURCA_MAX(furca_cgroup_peak(host->cgroup), host->max_rss);
-
-	if (limit)
-		furca_call_fail(call, "oom", "Work on less data at once, or create a session with a higher limits.memory_bytes.",
-				"The kernel ended the process: it and what it had started reached limits.memory_bytes, %.1f MiB (peak %.1f MiB).",
-				(double)limit / 1048576, (double)peak / 1048576);
-	else
-		furca_call_fail(call, "oom", "Work on less data at once, or free memory on this machine.",
-				"The kernel ended the process because this machine's memory ran out (peak %.1f MiB).", (double)peak / 1048576);
-}
-
-static void judge_signal(struct furca_call *call, const struct furca_host *host, int sig)
-{
-	const char *text = signal_text(sig);
-	char number[32];
-
-	if (!text) {
-		(void)snprintf(number, sizeof(number), "signal %d", sig);
-		text = number;
-	}
-	if (sig == SIGXCPU)
-		furca_call_fail(call, "limit", "Raise limits.cpu_s, or split the work.", "The code used up its limit of cpu time (%s).", text);
-	else if (sig == SIGKILL && furca_limits_oom(call->engine, host))
-		judge_oom(call, host);
-	else if (is_fault(sig))
-		furca_call_fail(call, "crashed", "Look for native code at fault; run the risky part in state_mode='read_only' or 'stateless'.",
-				"The process crashed with %s.", text);
-	else
-		furca_call_fail(call, "killed", "Something outside ended the process; run the call again if that was not meant.",
-				"The process was killed by %s.", text);
+	furca_call_judge(call, body);
 }
 
 void furca_call_died(struct furca_call *call, const struct furca_host *host)
 {
-	int status = host->status;
-
 	furca_loop_drop(call->engine->loop, &call->grace_op);
 	furca_loop_drop(call->engine->loop, &call->deadline_op);
 	end_output(call, false, true);
-	if (call->killed && call->stop == FURCA_STOP_TIMEOUT)
-		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
-				"The code ran over its time of %.3g s, did not react to an interrupt within %.3g s, and was killed.",
-				(double)call->plan.timeout_us / 1e6, call->engine->config.grace_s);
-	else if (call->killed && call->stop == FURCA_STOP_CLOSE)
-		furca_call_fail(call, "interrupted", NULL, "The session was closed while the code was running, and its process was killed.");
-	else if (call->killed)
-		furca_call_fail(call, "interrupted", NULL, "The call was cancelled, did not react to an interrupt within %.3g s, and was killed.",
-				call->engine->config.grace_s);
-	else if (call->stop != FURCA_STOP_NONE && (!call->began || host->unread))
-		furca_call_fail(call, call->stop == FURCA_STOP_TIMEOUT ? "timeout" : "interrupted", "Run the call again.",
-				"The call was stopped before its code began; its process had been killed meanwhile.");
-	else if (status >= 0 && WIFSIGNALED(status))
-		judge_signal(call, host, WTERMSIG(status));
-	else if (status >= 0 && WIFEXITED(status))
-		furca_call_fail(call, "crashed", "Do not end the interpreter's own process (os._exit, exec); use sys.exit or exit.",
-				"The code ended its own process with status %d.", WEXITSTATUS(status));
-	else
-		furca_call_fail(call, "crashed", NULL, "The process has ended in an unknown way.");
+	furca_call_judge_end(call, host);
 }

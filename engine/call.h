@@ -106,6 +106,10 @@ void furca_call_done(struct furca_call *call, struct furca_view body);
 /* Its host has ended instead: error, error_type and words. `host` says how. */
 void furca_call_died(struct furca_call *call, const struct furca_host *host);
 
+/* The words for either (call_judge.c). */
+void furca_call_judge(struct furca_call *call, struct furca_view body);
+void furca_call_judge_end(struct furca_call *call, const struct furca_host *host);
+
 /* Notes a failure (first wins). */
 void furca_call_fail(struct furca_call *call, const char *error_type, const char *suggestion, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));

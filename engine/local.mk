@@ -4,6 +4,7 @@ libfurca_engine_la_CPPFLAGS = $(AM_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
 libfurca_engine_la_LIBADD = libfurca-env.la $(URING_LIBS) $(JANSSON_LIBS)
 libfurca_engine_la_SOURCES = \
 	engine/call.c engine/call.h \
+	engine/call_judge.c \
 	engine/capability.c engine/capability.h \
 	engine/cells.c engine/cells.h \
 	engine/cgroup.c engine/cgroup.h \
@@ -30,6 +31,7 @@ libfurca_engine_la_SOURCES = \
 	engine/registry.c engine/registry.h \
 	engine/result.c \
 	engine/session.c engine/session.h \
+	engine/session_restore.c \
 	engine/session_state.c engine/session_state.h \
 	engine/stateless.c engine/stateless.h \
 	engine/stats.c engine/stats.h \

@@ -241,6 +241,8 @@ static bool have_cell(struct furca_session *s, struct furca_call *call, struct f
 	return false;
 }
 
+static void park_now(void *owner);
+
 static bool use_parked(struct furca_session *s, struct furca_call *call)
 {
 	if (!s->parked || !s->parked_ready || !s->top || call->plan.has_limits || call->plan.network ||
@@ -254,8 +256,8 @@ static bool use_parked(struct furca_session *s, struct furca_call *call)
 	s->parked = NULL;
 	s->parked_ready = false;
 	s->engine->stats.parked_used++;
-	furca_read_park(s);
 	run(call);
+	park_now(s); /* for the next read, while this one runs */
 	return true;
 }
 

@@ -13,7 +13,6 @@
 
 #include "base/banned.h"
 
-#define RESTORE_US 5000000 /* a snapshot that does not become live by then is given up */
 #define MAX_ATTEMPTS 3	   /* clones tried, where the zygote dies before they stand */
 #define CLOSE_US 1000000   /* for EXIT traps and atexit */
 
@@ -380,127 +379,6 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 	finish_stateful(s, call, body);
 }
 
-static void restore_done(struct furca_session *s, const char *state)
-{
-	struct furca_call *call = s->recovering;
-
-	furca_loop_drop(s->engine->loop, &s->restore_op);
-	s->recovering = NULL;
-	if (call) {
-		call->state = state;
-		s->running = NULL;
-		if (call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function)
-			furca_call_finish(call);
-		else
-			furca_commit_operation_done(s, call, state);
-	}
-	furca_session_wake(s);
-}
-
-static const char kept[] = "Files that were written and capabilities that were called stay as they are.";
-
-/* Nothing to go back to but an empty session, which begins with the next call. */
-static void restore_empty(struct furca_session *s)
-{
-	struct furca_call *call = s->recovering;
-	bool behind = !s->top || s->top->version < s->version;
-
-	furca_session_step(s, FURCA_EV_EMPTY);
-	furca_read_unpark(s);
-	if (behind) {
-		s->engine->stats.lost++;
-		furca_commit_drop_all(s);
-		s->version = 0;
-		furca_commit_pristine(s);
-		if (call)
-			furca_call_add(call, "The session's state was lost; it is empty now.");
-		else
-			(void)furca_buf_append_text(&s->note, "The session's earlier process had ended and its state was lost: "
-								  "this call began in an empty session. Build again what it needs.");
-	} else if (call && !call->rolled_back) {
-		furca_call_add(call, "The session was rolled back to what it was before the call: empty. %s", kept);
-	}
-	s->version = s->top ? s->top->version : 0;
-	restore_done(s, behind ? "lost" : "rolled_back");
-}
-
-/* Words for a snapshot that is older than the state that was lost, which no call is there to be told of. */
-static void note_behind(struct furca_session *s, const struct furca_commit *top)
-{
-	(void)furca_buf_printf(&s->note, "The session's process had ended before its newest state was kept: it was taken back to its state "
-					 "after call %llu, and what later calls changed is lost.", (unsigned long long)top->calls);
-}
-
-static void restored(struct furca_session *s)
-{
-	struct furca_call *call = s->recovering;
-	struct furca_commit *top = s->top;
-	bool behind = top->version < s->version;
-
-	/* The snapshot's host is the live one from now on. */
-	s->live = top->host;
-	s->live->owner = s;
-	s->live->events = &furca_session_host_events;
-	top->host = NULL;
-	top->standing = false;
-	if (call && behind && !call->rolled_back)
-		furca_call_add(call, "The session was rolled back to its state after call %llu; later changes are lost.", (unsigned long long)top->calls);
-	else if (call && !call->rolled_back)
-		furca_call_add(call, "The session was rolled back to what it was before the call. %s", kept);
-	else if (!call && behind)
-		note_behind(s, top);
-	s->version = top->version;
-	furca_commit_promoted(s);
-	furca_session_step(s, FURCA_EV_READY);
-	furca_commit_make(s, false);
-	restore_done(s, "rolled_back");
-}
-
-static void snapshot_ready(void *owner, struct furca_host *host)
-{
-	struct furca_session *s = owner;
-
-	if (s->state == FURCA_S_RESTORING && s->top && s->top->host == host)
-		restored(s);
-}
-
-static void restore_stuck(void *owner)
-{
-	struct furca_session *s = owner;
-
-	s->restore_op = FURCA_OP_NONE;
-	if (s->top && s->top->host) {
-		struct furca_commit *commit = s->top;
-
-		furca_commit_drop(s, commit);
-		furca_session_restore(s, s->recovering);
-	}
-}
-
-void furca_session_restore(struct furca_session *s, struct furca_call *call)
-{
-	if (call)
-		s->recovering = call;
-	/* A snapshot that was still under way has died with its origin. */
-	while (s->top && (s->top->asked || (s->top->host && (!s->top->standing || s->top->host->dead))))
-		furca_commit_drop(s, s->top);
-	if (!s->top || !s->top->host) {
-		restore_empty(s);
-		return;
-	}
-	furca_session_step(s, FURCA_EV_LOST);
-	furca_read_unpark(s);
-	s->engine->stats.repairs++;
-	s->top->host->events = &furca_session_host_events;
-	s->top->host->owner = s;
-	furca_loop_drop(s->engine->loop, &s->restore_op);
-	(void)furca_loop_timer(s->engine->loop, furca_now_us() + RESTORE_US, restore_stuck, s, &s->restore_op);
-	if (furca_host_tell(s->top->host, FURCA_HOST_PROMOTE) < 0) {
-		furca_commit_drop(s, s->top);
-		furca_session_restore(s, NULL);
-	}
-}
-
 static bool may_run_again(const struct furca_call *call, const struct furca_host *host)
 {
 	if (call->killed || call->stop != FURCA_STOP_NONE || call->attempts > 0)
@@ -567,7 +445,7 @@ static void on_dead(void *owner, struct furca_host *host)
 	furca_session_restore(s, call);
 }
 
-const struct furca_host_events furca_session_host_events = {.ready = snapshot_ready, .done = on_done, .dead = on_dead};
+const struct furca_host_events furca_session_host_events = {.ready = furca_session_snapshot_ready, .done = on_done, .dead = on_dead};
 
 static void close_late(void *owner)
 {

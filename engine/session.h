@@ -97,6 +97,9 @@ void furca_session_step(struct furca_session *session, enum furca_session_event 
 /* The live process has died or is to be replaced by its newest commit (or by a pristine one). `call`: waits for the outcome, or NULL. */
 void furca_session_restore(struct furca_session *session, struct furca_call *call);
 
+/* A host event: a snapshot that was told to become the live process is one. */
+void furca_session_snapshot_ready(void *owner, struct furca_host *host);
+
 /* Commits (commit.c). */
 void furca_commit_pristine(struct furca_session *session);
 /* `force`: also where the policy says no. */
