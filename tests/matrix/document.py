@@ -46,6 +46,13 @@ Not state, and not stopped: the time that a call takes, memory and processor tha
 * Connections to other processes are dead: sending fails with EPIPE, receiving meets the end. Listening sockets listen in the cell.
 * An ordinary user's overlays know no renamed lower directories (EXDEV), and hard links of a file part when it is written.
 
+## A session that was rolled back
+
+The snapshot that takes a dead session's place has descriptors of its own, so that nothing stays alive that the session closed. So, after a
+rollback: files stand at the offsets of the last commit, without the locks that were held on them; pipes and sockets within the process are
+as they were; those that led to other processes are dead, and so is what the other side had of them; listening sockets are bound
+again, but connections that waited for them are lost; shared mappings, which other processes may use, hold what was written last.
+
 ## The system call filter
 
 Always refused: {always}.
@@ -55,7 +62,7 @@ other than unix, inet, inet6 and netlink, TIOCSTI and TIOCLINUX, and all calls i
 
 ## All attempts
 
-{count} attempts; a dash means that the attempt cannot be made there. *let through*: something outside changed.
+{count} attempts of Python code; those of bash, run in the same way, stand in `tests/e2e/test_matrix_bash.py`. A dash means that the attempt cannot be made there. *let through*: something outside changed.
 
 | attempt | plain fork: root, user | in a cell: root, user | without namespaces: root, user |
 |---|---|---|---|

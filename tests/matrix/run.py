@@ -11,6 +11,7 @@ Exit status: 0 no leaks and every attempt is real; 1 otherwise; 77 where labs ca
 """
 import argparse
 import ctypes
+import itertools
 import json
 import multiprocessing
 import os
@@ -363,11 +364,13 @@ def main():
     there["loop"] = bool(loop)
     LAB, SETTINGS = lab, {"image": image, "outside": os.readlink("/proc/self/ns/pid"), "env": {**env, "LAB_LOOP": loop or "/dev/none"}}
     jobs = [(a, mode, who) for a in attempts for who in args.who.split(",") for mode in args.modes.split(",") if wants(a, who, there)]
+    alone = [job for job in jobs if "loop" in job[0].get("needs", "").split()]  # these share one device
     rows = {a["name"]: {} for a in attempts}
     start = time.time()
     try:
         with multiprocessing.Pool(min(4, len(os.sched_getaffinity(0)))) as pool:
-            for name, mode, who, result in pool.imap_unordered(work, jobs):
+            shared = pool.imap_unordered(work, [job for job in jobs if job not in alone])
+            for name, mode, who, result in itertools.chain(shared, map(work, alone)):
                 rows[name][mode, who] = result
                 if args.verbose:
                     print(f"{name} | {mode} {who} | {result}", flush=True)
