@@ -50,18 +50,13 @@ static void setup(void)
 
 static void teardown(void)
 {
-	char command[300];
-
 	init_stop();
-	(void)snprintf(command, sizeof(command), "rm -rf %s", lab);
-	FILE *rm = NULL;
 	pid_t pid = fork();
 	if (pid == 0) {
 		(void)execlp("rm", "rm", "-rf", lab, (char *)NULL);
 		_exit(127);
 	}
 	(void)waitpid(pid, NULL, 0);
-	(void)rm;
 	(void)memcpy(lab + sizeof(lab) - 7, "XXXXXX", 6);
 }
 
@@ -143,6 +138,31 @@ START_TEST(untouched_and_reopened_files_are_no_change)
 	ck_assert_int_eq(in_cell(fds[0].n, "cat one; exec 5<>two; exec 5>&-; : >>one", text, sizeof(text)), 0);
 	ck_assert_uint_eq(init_changes(fds[1].n, 100, text, sizeof(text)), 0);
 	ck_assert_str_eq(text, "");
+	furca_fds_done(fds, 2);
+}
+END_TEST
+
+START_TEST(changes_of_directories_links_and_modes)
+{
+	struct furca_fd fds[2];
+	char text[8192], expect[512];
+	static const struct {
+		char kind;
+		const char *path;
+	} want[] = {{'D', "dir"}, {'A', "dir"}, {'A', "dir/other"}, {'M', "one"}, {'D', "two"}, {'A', "link"}, {'A', "pipe"}};
+
+	cell(ALL, fds);
+	/* A directory that is removed and made again hides what it held; a name may change its kind. */
+	ck_assert_int_eq(in_cell(fds[0].n,
+				 "rm -r dir; mkdir dir; : >dir/other; chmod 600 one; mv two three; ln -s one link; mkfifo pipe;"
+				 "mkdir -p a/b; rmdir a/b a; ls dir", text, sizeof(text)), 0);
+	ck_assert_str_eq(text, "other\n");
+	ck_assert_uint_eq(init_changes(fds[1].n, 100, text, sizeof(text)), 8); /* and "three" */
+	for (size_t i = 0; i < FURCA_COUNT(want); i++) {
+		(void)snprintf(expect, sizeof(expect), "%c%s/%s", want[i].kind, lab, want[i].path);
+		ck_assert_msg(strstr(text, expect) != NULL, "%s not in %s", expect, text);
+	}
+	ck_assert_ptr_null(strstr(text, "/a"));
 	furca_fds_done(fds, 2);
 }
 END_TEST
@@ -296,6 +316,7 @@ int main(void)
 	tcase_add_checked_fixture(all, setup, teardown);
 	tcase_add_test(all, writes_stay_inside_and_are_told);
 	tcase_add_test(all, untouched_and_reopened_files_are_no_change);
+	tcase_add_test(all, changes_of_directories_links_and_modes);
 	tcase_add_test(all, directories_can_be_renamed);
 	tcase_add_test(all, the_cell_has_its_own_proc_dev_and_network);
 	tcase_add_test(all, path_sockets_lead_nowhere);
