@@ -124,7 +124,8 @@ static void done_free(struct furca_host_done *done)
 	furca_buf_done(&done->changes);
 }
 
-static void send_done(struct furca_host *host, uint64_t call, const struct furca_host_done *done, int64_t run_us)
+static void send_done(struct furca_host *host, uint64_t call, const struct furca_host_done *done,
+		      int64_t run_us)
 {
 	msgpack_packer pk;
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 12);
@@ -161,7 +162,8 @@ static void run_parse(const struct furca_frame_view *frame, struct furca_host_ru
 	struct furca_value value;
 	uint64_t number;
 
-	*ret = (struct furca_host_run){.call = frame->call, .max_result = FURCA_MAX_RESULT, .max_text = FURCA_MAX_RESULT};
+	*ret = (struct furca_host_run){
+		.call = frame->call, .max_result = FURCA_MAX_RESULT, .max_text = FURCA_MAX_RESULT};
 	(void)furca_map_text(frame->body, "code", &ret->code);
 	(void)furca_map_text(frame->body, "label", &ret->label);
 	(void)furca_map_text(frame->body, "cwd", &ret->cwd);
@@ -176,7 +178,8 @@ static void run_parse(const struct furca_frame_view *frame, struct furca_host_ru
 		ret->max_text = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
 }
 
-static void handle_run(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds, size_t n_fds)
+static void handle_run(struct furca_host *host, const struct furca_frame_view *frame,
+		       struct furca_fd *fds, size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_host_done done = {.changed = true};
@@ -187,13 +190,18 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	bool same = n_fds == 0 && furca_output_in_place(&host->output);
 
 	if ((n_fds != 2 && !same) || host->parked) {
-		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, host->parked ? "a parked snapshot runs no code" : "a call needs two pipes");
+		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
+				 host->parked ? "a parked snapshot runs no code"
+					      : "a call needs two pipes");
 		send_failed(host, frame->call, &err);
 		return;
 	}
-	r = same ? 0 : furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), !host->lang->closed_stays);
+	r = same ? 0
+		 : furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]),
+				      !host->lang->closed_stays);
 	if (r < 0) {
-		(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot put the call's output pipes in place");
+		(void)furca_fail(&err, FURCA_E_SYSTEM, -r,
+				 "cannot put the call's output pipes in place");
 		send_failed(host, frame->call, &err);
 		return;
 	}
@@ -201,7 +209,8 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	host->read_only = run.read_only;
 	host->lang->run(host->data, &run, &done);
 	if (!furca_host_is_self(host))
-		_exit(done.exit_code & 0xff); /* the user's code forked, and its child ran off the end of the code */
+		_exit(done.exit_code &
+		      0xff); /* the user's code forked, and its child ran off the end of the code */
 	send_done(host, run.call, &done, furca_now_us() - begin);
 	done_free(&done);
 }
@@ -222,7 +231,8 @@ static void handle_inspect(struct furca_host *host, const struct furca_frame_vie
 	send_frame(host, offset, NULL, 0);
 }
 
-static void send_cloned(struct furca_host *host, uint64_t call, const struct furca_clone_report *report, int pidfd, bool copy)
+static void send_cloned(struct furca_host *host, uint64_t call,
+			const struct furca_clone_report *report, int pidfd, bool copy)
 {
 	msgpack_packer pk;
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 8);
@@ -231,7 +241,8 @@ static void send_cloned(struct furca_host *host, uint64_t call, const struct fur
 	pack_key(&pk, "isolation");
 	msgpack_pack_map(&pk, copy ? FURCA_BARRIERS : 0);
 	for (int i = 0; copy && i < FURCA_BARRIERS; i++)
-		pack_text(&pk, furca_barrier_word(i), report->mechanism[i] ? report->mechanism[i] : "none");
+		pack_text(&pk, furca_barrier_word(i),
+			  report->mechanism[i] ? report->mechanism[i] : "none");
 	pack_uint(&pk, "freeze_us", (uint64_t)report->freeze_us);
 	pack_uint(&pk, "clone_us", (uint64_t)report->clone_us);
 	pack_uint(&pk, "isolate_us", (uint64_t)report->isolate_us);
@@ -254,7 +265,8 @@ static void send_not_cloned(struct furca_host *host, uint64_t call, const struct
 }
 
 /* In the clone: it gets its own channels, and forgets its parent's. */
-static void become_clone(struct furca_host *host, enum furca_clone_role role, struct furca_fd control, struct furca_fd capability,
+static void become_clone(struct furca_host *host, enum furca_clone_role role,
+			 struct furca_fd control, struct furca_fd capability,
 			 const struct furca_clone_report *report)
 {
 	furca_fd_done(&host->control);
@@ -309,7 +321,8 @@ static void set_label(const struct furca_frame_view *frame)
 	(void)prctl(PR_SET_NAME, name);
 }
 
-static void clone_args(struct furca_host *host, const struct furca_frame_view *frame, struct furca_clone_args *ret)
+static void clone_args(struct furca_host *host, const struct furca_frame_view *frame,
+		       struct furca_clone_args *ret)
 {
 	uint64_t number;
 
@@ -323,26 +336,34 @@ static void clone_args(struct furca_host *host, const struct furca_frame_view *f
 	ret->park_data = host->data;
 }
 
-static void handle_clone(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds, size_t n_fds)
+static void handle_clone(struct furca_host *host, const struct furca_frame_view *frame,
+			 struct furca_fd *fds, size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_clone_report report = {0};
 	FURCA_AUTO_FD struct furca_fd pidfd = FURCA_FD_NONE;
 	int drop[2] = {host->control.n, host->capability.n}, keep[2];
 	struct furca_output_places places = {0};
-	struct furca_clone_args args = {.cell = n_fds == 3 ? fds[2].n : -1, .keep = keep, .n_keep = 2, .drop = drop, .n_drop = 2};
+	struct furca_clone_args args = {.cell = n_fds == 3 ? fds[2].n : -1,
+					.keep = keep,
+					.n_keep = 2,
+					.drop = drop,
+					.n_drop = 2};
 	int r;
 
 	clone_args(host, frame, &args);
-	if (n_fds < 2 || n_fds > 3 || args.role < FURCA_CLONE_SESSION || args.role > FURCA_CLONE_BRANCH) {
-		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "a clone needs a role and two or three descriptors");
+	if (n_fds < 2 || n_fds > 3 || args.role < FURCA_CLONE_SESSION ||
+	    args.role > FURCA_CLONE_BRANCH) {
+		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
+				 "a clone needs a role and two or three descriptors");
 		send_not_cloned(host, frame->call, &err);
 		return;
 	}
 	for (int i = 0; i < 2; i++) {
 		r = hide(&fds[i]);
 		if (r < 0) {
-			(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot hide a clone's channels");
+			(void)furca_fail(&err, FURCA_E_SYSTEM, -r,
+					 "cannot hide a clone's channels");
 			send_not_cloned(host, frame->call, &err);
 			return;
 		}
@@ -359,7 +380,8 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 		if (n_fds == 3)
 			furca_fd_done(&fds[2]);
 		set_label(frame);
-		become_clone(host, args.role, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), &report);
+		become_clone(host, args.role, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]),
+			     &report);
 		return;
 	}
 	if (host->lang->clone_end)
@@ -393,15 +415,18 @@ static void handle_warm(const struct furca_frame_view *frame)
 	items = furca_value_inside(&pages);
 	while (!furca_value_next(&items, &range)) {
 		pair = furca_value_inside(&range);
-		if (range.kind != FURCA_ARRAY || furca_value_next(&pair, &begin) || furca_value_next(&pair, &end) ||
-		    begin.kind != FURCA_UINT || end.kind != FURCA_UINT || end.u <= begin.u)
+		if (range.kind != FURCA_ARRAY || furca_value_next(&pair, &begin) ||
+		    furca_value_next(&pair, &end) || begin.kind != FURCA_UINT ||
+		    end.kind != FURCA_UINT || end.u <= begin.u)
 			continue;
 		/* What is not mapped here any more is not worth a complaint. */
-		(void)madvise((void *)(uintptr_t)begin.u, (size_t)(end.u - begin.u), MADV_POPULATE_WRITE);
+		(void)madvise((void *)(uintptr_t)begin.u, (size_t)(end.u - begin.u),
+			      MADV_POPULATE_WRITE);
 	}
 }
 
-static enum next handle(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds, size_t n_fds)
+static enum next handle(struct furca_host *host, const struct furca_frame_view *frame,
+			struct furca_fd *fds, size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 
@@ -423,12 +448,14 @@ static enum next handle(struct furca_host *host, const struct furca_frame_view *
 		return GO_ON;
 	case FURCA_HOST_CLOSE:
 		if (host->parked || host->role == FURCA_CLONE_COPY)
-			_exit(0); /* neither is the session: its EXIT traps are the session's to run */
+			_exit(0); /* neither is the session: its EXIT traps are the session's to run
+				   */
 		if (host->lang->close)
 			host->lang->close(host->data);
 		return CLOSED;
 	}
-	(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the engine sent a frame of number %d", (int)frame->number);
+	(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the engine sent a frame of number %d",
+			 (int)frame->number);
 	die(&err);
 }
 
@@ -468,7 +495,8 @@ int furca_host_serve(struct furca_host *host)
 		for (size_t i = 0; i < FURCA_FDS_MAX; i++)
 			fds[i] = FURCA_FD_NONE;
 		wait_message(host);
-		r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, &err);
+		r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds,
+				     &n_fds, &err);
 		if (r == 0 || r == -ECONNRESET)
 			die(NULL);
 		if (r < 0)
@@ -481,7 +509,8 @@ int furca_host_serve(struct furca_host *host)
 	return 0;
 }
 
-int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data, struct furca_err *err)
+int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data,
+		    struct furca_err *err)
 {
 	int r;
 
@@ -494,7 +523,8 @@ int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang,
 	if (!r)
 		r = hide(&host->capability);
 	if (r < 0)
-		return furca_fail(err, FURCA_E_SYSTEM, -r, "the engine's channels are not at descriptors %d and %d",
+		return furca_fail(err, FURCA_E_SYSTEM, -r,
+				  "the engine's channels are not at descriptors %d and %d",
 				  FURCA_HOST_CONTROL_FD, FURCA_HOST_CAPABILITY_FD);
 	return furca_clone_init(err);
 }
@@ -517,5 +547,6 @@ int furca_host_open_lane(const struct furca_host *host, struct furca_fd *ret, st
 	if (n == 1)
 		return 0;
 	furca_fd_done(ret);
-	return furca_fail(err, FURCA_E_GONE, n < 0 ? (int)-n : EPIPE, "the engine accepts no capability calls from here");
+	return furca_fail(err, FURCA_E_GONE, n < 0 ? (int)-n : EPIPE,
+			  "the engine accepts no capability calls from here");
 }

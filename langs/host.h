@@ -1,10 +1,11 @@
 /*
- * The host loop, shared by languages: frames of bridge/wire/host.h come in on the control channel, a table of functions
- * that the language provides does the work, answers go out. Blocking, one thread. What it does itself: channels kept out of
- * the user's sight, each call's output pipes put in place (langs/output.h), cloning (snapshot/clone.h), promotion, warming.
+ * The host loop, shared by languages: frames of bridge/wire/host.h come in on the control channel,
+ * a table of functions that the language provides does the work, answers go out. Blocking, one
+ * thread. What it does itself: channels kept out of the user's sight, each call's output pipes put
+ * in place (langs/output.h), cloning (snapshot/clone.h), promotion, warming.
  *
- * A process that the user's code forks must never come back into the loop: the loop knows its own process and lets any
- * other end as soon as `run` returns there.
+ * A process that the user's code forks must never come back into the loop: the loop knows its own
+ * process and lets any other end as soon as `run` returns there.
  */
 #pragma once
 
@@ -27,47 +28,58 @@ struct furca_host_run {
 	struct furca_view label;    /* text; may be empty */
 	struct furca_view cwd;	    /* text; empty: unchanged */
 	struct furca_view env;	    /* a packed map of text to text or nil; empty: none */
-	struct furca_view function; /* a packed map {name, source, args, kwargs} to run instead of code; empty: none */
+	struct furca_view function; /* a packed map {name, source, args, kwargs} to run instead of
+				       code; empty: none */
 	bool read_only;
 	size_t max_result, max_text;
 };
 
-/* How a block of code ended; what DONE carries. Zeroed before `run`; its buffers are freed by the host. */
+/* How a block of code ended; what DONE carries. Zeroed before `run`; its buffers are freed by the
+ * host. */
 struct furca_host_done {
-	const char *how;	       /* static: ok exception exit interrupted errexit fatal syntax signal exec; NULL: ok */
+	const char *how; /* static: ok exception exit interrupted errexit fatal syntax signal exec;
+			    NULL: ok */
 	int exit_code;
-	bool changed;		       /* false only where nothing in memory differs from before the call */
-	struct furca_buf error;	       /* UTF-8; empty: none */
-	struct furca_buf suggestion;   /* UTF-8; empty: none */
-	struct furca_buf result;       /* one packed value; empty: missing */
-	struct furca_buf result_text;  /* UTF-8; empty: none */
-	uint64_t result_text_cut;      /* bytes left out of it */
-	struct furca_buf display;      /* one packed array of maps; empty: none */
-	struct furca_buf changes;      /* one packed map; empty: none */
+	bool changed; /* false only where nothing in memory differs from before the call */
+	struct furca_buf error;	      /* UTF-8; empty: none */
+	struct furca_buf suggestion;  /* UTF-8; empty: none */
+	struct furca_buf result;      /* one packed value; empty: missing */
+	struct furca_buf result_text; /* UTF-8; empty: none */
+	uint64_t result_text_cut;     /* bytes left out of it */
+	struct furca_buf display;     /* one packed array of maps; empty: none */
+	struct furca_buf changes;     /* one packed map; empty: none */
 };
 
-/* What a language provides; NULL where nothing is to be done, but for `run`. All are called on the thread that serves. */
+/* What a language provides; NULL where nothing is to be done, but for `run`. All are called on the
+ * thread that serves. */
 struct furca_host_lang {
 	const char *language; /* "python" */
 	const char *version;  /* "3.11.2" */
-	bool closed_stays;    /* descriptors 1 and 2 that code has closed are not opened again for the next call */
+	bool closed_stays; /* descriptors 1 and 2 that code has closed are not opened again for the
+			      next call */
 
-	/* Runs the code; fills *ret. May return in a forked child of the user's, which the host then ends with ret->exit_code. */
+	/* Runs the code; fills *ret. May return in a forked child of the user's, which the host
+	 * then ends with ret->exit_code. */
 	void (*run)(void *data, const struct furca_host_run *run, struct furca_host_done *ret);
 
 	/* Appends one packed value (the state of inspect_session) to `out`. Bounded in time. */
-	void (*inspect)(void *data, struct furca_view detail, struct furca_view name, struct furca_buf *out);
+	void (*inspect)(void *data, struct furca_view detail, struct furca_view name,
+			struct furca_buf *out);
 
-	/* Around waiting for the next message; other threads of the language may run in between. Not called in a parked snapshot. */
+	/* Around waiting for the next message; other threads of the language may run in between.
+	 * Not called in a parked snapshot. */
 	void (*idle_begin)(void *data);
 	void (*idle_end)(void *data);
-	/* A signal arrived while waiting (between idle_begin and idle_end): run what handlers of the language are due. */
+	/* A signal arrived while waiting (between idle_begin and idle_end): run what handlers of
+	 * the language are due. */
 	void (*idle_signal)(void *data);
 
 	/* Before a clone, in the process that is cloned: flush what must not be written twice. */
 	void (*clone_begin)(void *data, enum furca_clone_role role);
-	/* In the clone, before its first message. The host's channels are the clone's own already. */
-	void (*cloned)(void *data, enum furca_clone_role role, const struct furca_clone_report *report);
+	/* In the clone, before its first message. The host's channels are the clone's own already.
+	 */
+	void (*cloned)(void *data, enum furca_clone_role role,
+		       const struct furca_clone_report *report);
 	/* In the process that was cloned, whether that succeeded or not. */
 	void (*clone_end)(void *data);
 	/* Which threads stay parked in a COPY. Async-signal-safe. */
@@ -76,7 +88,8 @@ struct furca_host_lang {
 	/* A parked snapshot has become the live process; its threads run. */
 	void (*promoted)(void *data);
 
-	/* CLOSE: run what the language runs at an orderly end (EXIT traps). The loop then returns. */
+	/* CLOSE: run what the language runs at an orderly end (EXIT traps). The loop then returns.
+	 */
 	void (*close)(void *data);
 };
 
@@ -88,29 +101,34 @@ struct furca_host {
 	enum furca_clone_role role;	     /* 0: a zygote, started and not cloned */
 	bool parked;			     /* a snapshot before PROMOTE */
 	bool read_only;			     /* a copy */
-	unsigned generation;		     /* counts clones on the way here: lanes of another generation are not ours */
+	unsigned generation; /* counts clones on the way here: lanes of another generation are not
+				ours */
 	struct furca_output output;
 	struct furca_buf in, out;
 };
 
 /*
- * Takes over the channels at FURCA_HOST_CONTROL_FD and FURCA_HOST_CAPABILITY_FD, moves them out of sight, prepares
- * cloning. `lang` and `data` are borrowed for the life of the host. 0 or -errno.
+ * Takes over the channels at FURCA_HOST_CONTROL_FD and FURCA_HOST_CAPABILITY_FD, moves them out of
+ * sight, prepares cloning. `lang` and `data` are borrowed for the life of the host. 0 or -errno.
  */
-int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data, struct furca_err *err);
+int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data,
+		    struct furca_err *err);
 
 /*
- * Sends READY and serves. Returns 0 after CLOSE, in the process that was closed: the caller ends the program in the
- * language's way, status 0. Ends the process by itself (_exit) where the channel closes or breaks. Clones return from
- * here too: each is a host of its own.
+ * Sends READY and serves. Returns 0 after CLOSE, in the process that was closed: the caller ends
+ * the program in the language's way, status 0. Ends the process by itself (_exit) where the channel
+ * closes or breaks. Clones return from here too: each is a host of its own.
  */
 int furca_host_serve(struct furca_host *host);
 
-/* Whether the calling process is the host's, and not one that the user's code forked. Async-signal-safe. */
+/* Whether the calling process is the host's, and not one that the user's code forked.
+ * Async-signal-safe. */
 bool furca_host_is_self(const struct furca_host *host);
 
 /*
- * Makes a lane (bridge/wire/lane.h): *ret is its end for the caller, blocking, close-on-exec, at FURCA_HIDDEN_FD or above.
- * Thread-safe; works in forked children of the user's. 0 or -errno: -EPIPE where the engine is gone.
+ * Makes a lane (bridge/wire/lane.h): *ret is its end for the caller, blocking, close-on-exec, at
+ * FURCA_HIDDEN_FD or above. Thread-safe; works in forked children of the user's. 0 or -errno:
+ * -EPIPE where the engine is gone.
  */
-int furca_host_open_lane(const struct furca_host *host, struct furca_fd *ret, struct furca_err *err);
+int furca_host_open_lane(const struct furca_host *host, struct furca_fd *ret,
+			 struct furca_err *err);

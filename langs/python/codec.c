@@ -19,7 +19,8 @@ static int no_form(PyObject *value, const char *advice)
 	PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__name__");
 
 	if (name)
-		(void)PyErr_Format(PyExc_TypeError, "a value of type %U has no form on the wire; %s", name, advice);
+		(void)PyErr_Format(PyExc_TypeError,
+				   "a value of type %U has no form on the wire; %s", name, advice);
 	Py_XDECREF(name);
 	return -1;
 }
@@ -93,8 +94,10 @@ static int pack_str(struct pack *p, PyObject *value)
 	if (!bytes) {
 		if (PyErr_ExceptionMatches(PyExc_UnicodeError)) {
 			PyErr_Clear();
-			PyErr_SetString(PyExc_TypeError, "text with a lone surrogate has no form on the wire; encode it first, "
-							 "for example with errors='backslashreplace'");
+			PyErr_SetString(PyExc_TypeError,
+					"text with a lone surrogate has no form on the wire; "
+					"encode it first, "
+					"for example with errors='backslashreplace'");
 		}
 		return -1;
 	}
@@ -182,7 +185,9 @@ static int pack_hooked(struct pack *p, PyObject *value)
 		return -1;
 	if (pair == Py_None) {
 		Py_DECREF(pair);
-		return no_form(value, "send plain values: None, bool, int, float, str, bytes, list, tuple, dict");
+		return no_form(
+			value,
+			"send plain values: None, bool, int, float, str, bytes, list, tuple, dict");
 	}
 	if (!PyArg_ParseTuple(pair, "iy#", &type, &data, &n)) {
 		Py_DECREF(pair);
@@ -212,8 +217,10 @@ static int pack_value(struct pack *p, PyObject *value, int depth)
 		return pack_str(p, value);
 	if (PyBytes_Check(value) || PyByteArray_Check(value) || PyMemoryView_Check(value))
 		return pack_bytes(p, value);
-	if (depth >= FURCA_PYTHON_DEPTH && (PyList_Check(value) || PyTuple_Check(value) || PyDict_Check(value))) {
-		(void)PyErr_Format(PyExc_ValueError, "the value is nested deeper than %d levels", FURCA_PYTHON_DEPTH);
+	if (depth >= FURCA_PYTHON_DEPTH &&
+	    (PyList_Check(value) || PyTuple_Check(value) || PyDict_Check(value))) {
+		(void)PyErr_Format(PyExc_ValueError, "the value is nested deeper than %d levels",
+				   FURCA_PYTHON_DEPTH);
 		return -1;
 	}
 	if (PyList_Check(value) || PyTuple_Check(value))
@@ -242,7 +249,8 @@ int furca_codec_pack(PyObject *value, PyObject *hook, struct furca_buf *out)
 
 static PyObject *unpack_next(struct furca_view *view, PyObject *hook, bool key);
 
-static PyObject *unpack_array(struct furca_view *view, const struct furca_value *value, PyObject *hook, bool key)
+static PyObject *unpack_array(struct furca_view *view, const struct furca_value *value,
+			      PyObject *hook, bool key)
 {
 	PyObject *list = PyList_New((Py_ssize_t)value->count), *tuple;
 
@@ -259,7 +267,8 @@ static PyObject *unpack_array(struct furca_view *view, const struct furca_value 
 	return tuple;
 }
 
-static PyObject *unpack_map(struct furca_view *view, const struct furca_value *value, PyObject *hook)
+static PyObject *unpack_map(struct furca_view *view, const struct furca_value *value,
+			    PyObject *hook)
 {
 	PyObject *dict = PyDict_New();
 
@@ -284,7 +293,8 @@ static PyObject *unpack_ext(const struct furca_value *value, PyObject *hook)
 	if (value->ext != FURCA_EXT_INTEGER) {
 		if (hook)
 			return PyObject_CallFunction(hook, "iy#", (int)value->ext, data, n);
-		return PyErr_Format(PyExc_ValueError, "a value of the unknown extension type %d", (int)value->ext);
+		return PyErr_Format(PyExc_ValueError, "a value of the unknown extension type %d",
+				    (int)value->ext);
 	}
 	type = (PyObject *)&PyLong_Type;
 	method = PyObject_GetAttrString(type, "from_bytes");

@@ -13,8 +13,8 @@
 #include "base/banned.h"
 
 /*
- * How often a waiting call looks for signals that came between its last look and its wait. Signals that come during the wait
- * end it at once.
+ * How often a waiting call looks for signals that came between its last look and its wait. Signals
+ * that come during the wait end it at once.
  */
 #define LOOK_MS 200
 
@@ -23,7 +23,8 @@ struct lane {
 	unsigned generation;
 	pid_t pid;
 	uint64_t last_call;
-	bool busy;	/* a call is under way: one that a signal handler makes meanwhile gets a lane for itself */
+	bool busy; /* a call is under way: one that a signal handler makes meanwhile gets a lane for
+		      itself */
 	bool temporary; /* not the thread's */
 	struct furca_buf in;
 };
@@ -45,7 +46,8 @@ static void lane_free(void *data)
 	free(lane);
 }
 
-void furca_lanes_init(const struct furca_host *host, PyObject *pack_hook, PyObject *unpack_hook, PyObject *failed)
+void furca_lanes_init(const struct furca_host *host, PyObject *pack_hook, PyObject *unpack_hook,
+		      PyObject *failed)
 {
 	lanes.host = host;
 	Py_XINCREF(pack_hook);
@@ -72,7 +74,9 @@ static struct lane *lane_new(void)
 		(void)PyErr_NoMemory();
 		return NULL;
 	}
-	*lane = (struct lane){.fd = FURCA_FD_NONE, .generation = lanes.host->generation, .pid = getpid(),
+	*lane = (struct lane){.fd = FURCA_FD_NONE,
+			      .generation = lanes.host->generation,
+			      .pid = getpid(),
 			      .in = {.max = FURCA_MAX_CAPABILITY * 2UL}};
 	if (furca_host_open_lane(lanes.host, &lane->fd, &err) == 0)
 		return lane;
@@ -82,8 +86,8 @@ static struct lane *lane_new(void)
 }
 
 /*
- * This thread's lane, opened if it has none or only that of another process image; marked busy until lane_put. NULL with an
- * exception.
+ * This thread's lane, opened if it has none or only that of another process image; marked busy
+ * until lane_put. NULL with an exception.
  */
 static struct lane *lane_get(void)
 {
@@ -127,8 +131,8 @@ static int pack_field(struct furca_buf *out, msgpack_packer *pk, const char *key
 }
 
 /* Appends one frame. `extra`: a dict of further fields, or NULL. 0, or -1 with an exception. */
-static int frame_append(struct furca_buf *out, int number, uint64_t call, PyObject *name, PyObject *args, PyObject *kwargs,
-			PyObject *extra)
+static int frame_append(struct furca_buf *out, int number, uint64_t call, PyObject *name,
+			PyObject *args, PyObject *kwargs, PyObject *extra)
 {
 	Py_ssize_t n_extra = extra ? PyDict_Size(extra) : 0, at = 0;
 	PyObject *key, *value;
@@ -137,7 +141,8 @@ static int frame_append(struct furca_buf *out, int number, uint64_t call, PyObje
 	int r;
 
 	/* DESCRIBE and RELEASE carry what is in `extra` alone. */
-	offset = furca_frame_begin(out, &pk, (enum furca_frame)number, call, (uint32_t)(n_extra + (args ? 3 : 0)));
+	offset = furca_frame_begin(out, &pk, (enum furca_frame)number, call,
+				   (uint32_t)(n_extra + (args ? 3 : 0)));
 	r = 0;
 	if (args) {
 		r = pack_field(out, &pk, "name", name);
@@ -151,8 +156,10 @@ static int frame_append(struct furca_buf *out, int number, uint64_t call, PyObje
 		if (!r)
 			r = furca_codec_pack(value, NULL, out);
 	}
-	if (!r && (furca_frame_end(out, offset, 0) < 0 || out->len - offset > FURCA_MAX_CAPABILITY)) {
-		PyErr_Format(PyExc_ValueError, "the arguments are over the limit of %u bytes", FURCA_MAX_CAPABILITY);
+	if (!r &&
+	    (furca_frame_end(out, offset, 0) < 0 || out->len - offset > FURCA_MAX_CAPABILITY)) {
+		PyErr_Format(PyExc_ValueError, "the arguments are over the limit of %u bytes",
+			     FURCA_MAX_CAPABILITY);
 		r = -1;
 	}
 	if (r < 0)
@@ -166,18 +173,22 @@ static PyObject *text_or_none(struct furca_view body, const char *key)
 
 	if (!furca_map_text(body, key, &text))
 		Py_RETURN_NONE;
-	return PyUnicode_DecodeUTF8((const char *)text.at, (Py_ssize_t)furca_view_size(text), "replace");
+	return PyUnicode_DecodeUTF8((const char *)text.at, (Py_ssize_t)furca_view_size(text),
+				    "replace");
 }
 
 /* The exception of a FAILED frame: new reference, or NULL with another exception set. */
 static PyObject *frame_exception(const struct furca_frame_view *frame)
 {
-	PyObject *type = text_or_none(frame->body, "type"), *message = text_or_none(frame->body, "message");
-	PyObject *traceback = text_or_none(frame->body, "traceback"), *suggestion = text_or_none(frame->body, "suggestion");
+	PyObject *type = text_or_none(frame->body, "type"),
+		 *message = text_or_none(frame->body, "message");
+	PyObject *traceback = text_or_none(frame->body, "traceback"),
+		 *suggestion = text_or_none(frame->body, "suggestion");
 	PyObject *error = NULL;
 
 	if (type && message && traceback && suggestion)
-		error = PyObject_CallFunctionObjArgs(lanes.failed, type, message, traceback, suggestion, NULL);
+		error = PyObject_CallFunctionObjArgs(lanes.failed, type, message, traceback,
+						     suggestion, NULL);
 	Py_XDECREF(type);
 	Py_XDECREF(message);
 	Py_XDECREF(traceback);
@@ -185,10 +196,12 @@ static PyObject *frame_exception(const struct furca_frame_view *frame)
 	return error;
 }
 
-/* The answer to a function's call that belongs into this very process: (name, source). Values never are tuples. */
+/* The answer to a function's call that belongs into this very process: (name, source). Values never
+ * are tuples. */
 static PyObject *frame_source(const struct furca_frame_view *frame)
 {
-	PyObject *name = text_or_none(frame->body, "name"), *source = text_or_none(frame->body, "source");
+	PyObject *name = text_or_none(frame->body, "name"),
+		 *source = text_or_none(frame->body, "source");
 	PyObject *pair = name && source ? PyTuple_Pack(2, name, source) : NULL;
 
 	Py_XDECREF(name);
@@ -196,7 +209,8 @@ static PyObject *frame_source(const struct furca_frame_view *frame)
 	return pair;
 }
 
-/* The value of an answer, or its exception object with *ret_ok 0. NULL with an exception where it cannot be told. */
+/* The value of an answer, or its exception object with *ret_ok 0. NULL with an exception where it
+ * cannot be told. */
 static PyObject *frame_value(const struct furca_frame_view *frame, int *ret_ok)
 {
 	struct furca_value value;
@@ -215,7 +229,7 @@ struct exchange {
 	struct lane *lane;
 	const uint8_t *data; /* still to be sent */
 	size_t n;
-	int error;	     /* errno that broke the lane, 0 none */
+	int error; /* errno that broke the lane, 0 none */
 };
 
 /* Sends what goes and reads what is there, waiting at most once. Without the GIL. */
@@ -241,7 +255,8 @@ static void exchange_step(struct exchange *x)
 		x->error = ENOMEM;
 		return;
 	}
-	n = recv(p.fd, x->lane->in.data + x->lane->in.len, x->lane->in.cap - x->lane->in.len, MSG_DONTWAIT);
+	n = recv(p.fd, x->lane->in.data + x->lane->in.len, x->lane->in.cap - x->lane->in.len,
+		 MSG_DONTWAIT);
 	if (n > 0)
 		x->lane->in.len += (size_t)n;
 	else if (n == 0)
@@ -250,32 +265,36 @@ static void exchange_step(struct exchange *x)
 		x->error = errno;
 }
 
-/* Waits for the next whole frame; 0, or -1 with an exception and the lane dropped. The frame stays at the front of lane->in. */
+/* Waits for the next whole frame; 0, or -1 with an exception and the lane dropped. The frame stays
+ * at the front of lane->in. */
 static int exchange_frame(struct exchange *x, struct furca_frame_view *ret)
 {
 	for (;;) {
 		size_t need;
 		struct furca_err err = FURCA_ERR_INIT;
-		int r = furca_frame_parse(x->lane->in.data, x->lane->in.len, FURCA_MAX_HOST_FRAME, ret, &need, &err);
+		int r = furca_frame_parse(x->lane->in.data, x->lane->in.len, FURCA_MAX_HOST_FRAME,
+					  ret, &need, &err);
 
 		if (r == 1 && !x->n)
 			return 0;
 		if (r < 0 || x->error) {
 			lane_drop(x->lane);
-			PyErr_SetString(PyExc_ConnectionError, r < 0 ? err.text : "the engine closed the lane of this call");
+			PyErr_SetString(PyExc_ConnectionError,
+					r < 0 ? err.text
+					      : "the engine closed the lane of this call");
 			return -1;
 		}
-		Py_BEGIN_ALLOW_THREADS
-		exchange_step(x);
-		Py_END_ALLOW_THREADS
-		if (PyErr_CheckSignals() < 0) {
+		Py_BEGIN_ALLOW_THREADS exchange_step(x);
+		Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0)
+		{
 			lane_drop(x->lane);
 			return -1;
 		}
 	}
 }
 
-/* Collects the answers to calls first … first + n - 1 into `values`. The first failure by place is raised. */
+/* Collects the answers to calls first … first + n - 1 into `values`. The first failure by place is
+ * raised. */
 static PyObject *collect(struct exchange *x, uint64_t first, Py_ssize_t n, PyObject *values)
 {
 	Py_ssize_t left = n;
@@ -325,11 +344,8 @@ fail:
 static bool post(struct exchange *x)
 {
 	while (x->n && !x->error) {
-		Py_BEGIN_ALLOW_THREADS
-		exchange_step(x);
-		Py_END_ALLOW_THREADS
-		if (PyErr_CheckSignals() < 0)
-			break;
+		Py_BEGIN_ALLOW_THREADS exchange_step(x);
+		Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) break;
 	}
 	if (!x->n)
 		return true;
@@ -376,7 +392,8 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 	if (!lane)
 		return NULL;
 	values = NULL;
-	if (frame_append(&out, number, ++lane->last_call, name, call_args == Py_None ? NULL : call_args, kwargs,
+	if (frame_append(&out, number, ++lane->last_call, name,
+			 call_args == Py_None ? NULL : call_args, kwargs,
 			 extra == Py_None ? NULL : extra) == 0)
 		values = PyList_New(1);
 	if (values) {
@@ -413,7 +430,8 @@ PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 		PyObject *call_args, *kwargs;
 
 		if (!PyArg_ParseTuple(PyList_GetItem(calls, i), "OO", &call_args, &kwargs) ||
-		    frame_append(&out, number, ++lane->last_call, name, call_args, kwargs, NULL) < 0)
+		    frame_append(&out, number, ++lane->last_call, name, call_args, kwargs, NULL) <
+			    0)
 			goto put;
 	}
 	values = PyList_New(n);
@@ -453,7 +471,8 @@ PyObject *furca_lanes_decode(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "y#", &data, &n))
 		return NULL;
-	r = furca_frame_parse((const uint8_t *)data, (size_t)n, FURCA_MAX_HOST_FRAME, &frame, &need, &err);
+	r = furca_frame_parse((const uint8_t *)data, (size_t)n, FURCA_MAX_HOST_FRAME, &frame, &need,
+			      &err);
 	if (r < 0)
 		return raise_err(&err);
 	if (r == 0)
@@ -461,7 +480,8 @@ PyObject *furca_lanes_decode(PyObject *self, PyObject *args)
 	value = frame_value(&frame, &ok);
 	if (!value)
 		return NULL;
-	result = Py_BuildValue("(nKOO)", (Py_ssize_t)frame.size, (unsigned long long)frame.call, ok ? Py_True : Py_False, value);
+	result = Py_BuildValue("(nKOO)", (Py_ssize_t)frame.size, (unsigned long long)frame.call,
+			       ok ? Py_True : Py_False, value);
 	Py_DECREF(value);
 	return result;
 }

@@ -1,7 +1,8 @@
 # langs/python/
 furca_python_sources = \
 	langs/python/streams.py langs/python/errors.py langs/python/text.py langs/python/display.py \
-	langs/python/awaits.py langs/python/capability.py langs/python/inspection.py langs/python/pure.py langs/python/calls.py
+	langs/python/awaits.py langs/python/capability.py langs/python/inspection.py langs/python/pure.py \
+	langs/python/guard.py langs/python/calls.py
 EXTRA_DIST += $(furca_python_sources) langs/python/embed.py
 
 langs/python/modules.h: $(furca_python_sources) langs/python/embed.py

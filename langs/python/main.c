@@ -1,6 +1,6 @@
 /*
- * furca-python: an interpreter that serves a session on descriptors 3 and 4 (bridge/wire/host.h). Started by the engine's init
- * process, never by hand.
+ * furca-python: an interpreter that serves a session on descriptors 3 and 4 (bridge/wire/host.h).
+ * Started by the engine's init process, never by hand.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -18,11 +18,13 @@
 
 static int failed(PyStatus status)
 {
-	(void)fprintf(stderr, "furca-python: %s\n", status.err_msg ? status.err_msg : "the interpreter cannot start");
+	(void)fprintf(stderr, "furca-python: %s\n",
+		      status.err_msg ? status.err_msg : "the interpreter cannot start");
 	return 1;
 }
 
-/* As the interpreter that furca was built for would start, but for the arguments: sys.executable and all paths are its own. */
+/* As the interpreter that furca was built for would start, but for the arguments: sys.executable
+ * and all paths are its own. */
 static PyStatus start(void)
 {
 	PyConfig config;
@@ -46,7 +48,8 @@ int main(int argc, char **argv)
 	PyStatus status;
 
 	if (argc > 1 || isatty(3)) {
-		(void)fprintf(stderr, "usage: furca-python, started by `furca serve` with its channels at descriptors 3 and 4\n");
+		(void)fprintf(stderr, "usage: furca-python, started by `furca serve` with its "
+				      "channels at descriptors 3 and 4\n");
 		return 2;
 	}
 	furca_fault_init();

@@ -23,16 +23,29 @@
 static struct {
 	uint64_t *ident; /* pthread_t of Python's threads */
 	size_t n;
-	pid_t *tid;	 /* threads asleep outside the process */
+	pid_t *tid; /* threads asleep outside the process */
 	size_t n_tid;
 } noted;
 
-/* System calls in which a thread waits for a clock, a descriptor or another process, and holds no lock of libc. */
+/* System calls in which a thread waits for a clock, a descriptor or another process, and holds no
+ * lock of libc. */
 static const long sleeps[] = {
-	SYS_clock_nanosleep, SYS_nanosleep, SYS_ppoll, SYS_pselect6, SYS_epoll_pwait, SYS_read, SYS_recvfrom, SYS_recvmsg,
-	SYS_accept4, SYS_wait4, SYS_waitid, SYS_rt_sigtimedwait,
+	SYS_clock_nanosleep,
+	SYS_nanosleep,
+	SYS_ppoll,
+	SYS_pselect6,
+	SYS_epoll_pwait,
+	SYS_read,
+	SYS_recvfrom,
+	SYS_recvmsg,
+	SYS_accept4,
+	SYS_wait4,
+	SYS_waitid,
+	SYS_rt_sigtimedwait,
 #ifdef SYS_poll
-	SYS_poll, SYS_select, SYS_epoll_wait,
+	SYS_poll,
+	SYS_select,
+	SYS_epoll_wait,
 #endif
 };
 
@@ -82,13 +95,15 @@ static void note_sleepers(void)
 void furca_parked_note(void)
 {
 	PyObject *sys = PyImport_ImportModule("sys");
-	PyObject *frames = sys ? PyObject_CallMethod(sys, "_current_frames", NULL) : NULL, *key, *frame;
+	PyObject *frames = sys ? PyObject_CallMethod(sys, "_current_frames", NULL) : NULL, *key,
+		 *frame;
 	Py_ssize_t at = 0;
 
 	noted.n = noted.n_tid = 0;
 	/* The main thread, which asks, runs no Python code now and is not among them. */
 	if (frames && PyDict_Size(frames) > 0) {
-		uint64_t *ident = realloc(noted.ident, (size_t)PyDict_Size(frames) * sizeof(*ident));
+		uint64_t *ident =
+			realloc(noted.ident, (size_t)PyDict_Size(frames) * sizeof(*ident));
 
 		if (ident) {
 			noted.ident = ident;
@@ -132,7 +147,8 @@ static bool main_sleeps(unsigned long *ret_ticks)
 	(void)fclose(file);
 	text[n] = '\0';
 	at = strrchr(text, ')');
-	if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &state, &user, &system_time) != 3)
+	if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &state,
+			  &user, &system_time) != 3)
 		return false;
 	*ret_ticks = user + system_time;
 	return state == 'S';

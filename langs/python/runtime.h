@@ -1,6 +1,7 @@
 /*
- * What the limited API leaves out: the arena allocator and the audit hook. The functions are looked up in the running
- * interpreter, so that one module serves Python 3.9 and every later one; where one is missing, its benefit is.
+ * What the limited API leaves out: the arena allocator and the audit hook. The functions are looked
+ * up in the running interpreter, so that one module serves Python 3.9 and every later one; where
+ * one is missing, its benefit is.
  */
 #pragma once
 
@@ -8,14 +9,17 @@
 #include <Python.h>
 
 /*
- * Python's arenas from 2 MiB-aligned regions that ask for huge pages: a clone copies 512 times fewer page table entries.
- * FURCA_HUGE_PAGES=0 in the environment leaves the interpreter's own allocator. Arenas that exist stay where they are.
- * Call once, before or after the interpreter starts.
+ * Python's arenas from 2 MiB-aligned regions that ask for huge pages: a clone copies 512 times
+ * fewer page table entries. FURCA_HUGE_PAGES=0 in the environment leaves the interpreter's own
+ * allocator. Arenas that exist stay where they are. Call once, before or after the interpreter
+ * starts.
  */
 void furca_runtime_arenas(void);
 
-/* Calls `flush` (without the GIL being given up) before code of Python's library forks or starts a program. */
+/* Calls `flush` (without the GIL being given up) before code of Python's library forks or starts a
+ * program. */
 void furca_runtime_watch_forks(void (*flush)(void));
 
-/* Adds fresh entropy to OpenSSL's generator where OpenSSL is loaded: a clone with the same pid would repeat its bytes. */
+/* Adds fresh entropy to OpenSSL's generator where OpenSSL is loaded: a clone with the same pid
+ * would repeat its bytes. */
 void furca_runtime_reseed_openssl(void);

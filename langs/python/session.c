@@ -20,11 +20,12 @@
 
 static struct {
 	struct furca_host host;
-	PyObject *calls;	 /* the module of calls.py: what a call needs before, between and after the user's code */
-	PyObject *flush;	 /* streams.flush */
-	PyThreadState *idle;	 /* saved while waiting */
-	unsigned parked;	 /* threads parked in this copy, and not yet watched */
-	bool armed;		 /* the user's code runs: an interrupt is for it */
+	PyObject *calls; /* the module of calls.py: what a call needs before, between and after the
+			    user's code */
+	PyObject *flush; /* streams.flush */
+	PyThreadState *idle; /* saved while waiting */
+	unsigned parked;     /* threads parked in this copy, and not yet watched */
+	bool armed;	     /* the user's code runs: an interrupt is for it */
 } session;
 
 /* An exception in our own Python code: a bug, told on stderr and gone. */
@@ -57,7 +58,8 @@ static PyObject *text_of(struct furca_view view)
 {
 	if (!view.at)
 		Py_RETURN_NONE;
-	return PyUnicode_DecodeUTF8((const char *)view.at, (Py_ssize_t)furca_view_size(view), "surrogateescape");
+	return PyUnicode_DecodeUTF8((const char *)view.at, (Py_ssize_t)furca_view_size(view),
+				    "surrogateescape");
 }
 
 static PyObject *value_of(struct furca_view view)
@@ -67,7 +69,8 @@ static PyObject *value_of(struct furca_view view)
 	return furca_codec_unpack(view, NULL);
 }
 
-/* calls.begin(…): a list of code objects and callables to be evaluated, or NULL with the exception that is the call's answer. */
+/* calls.begin(…): a list of code objects and callables to be evaluated, or NULL with the exception
+ * that is the call's answer. */
 static PyObject *begin(const struct furca_host_run *run)
 {
 	PyObject *code = text_of(run->code), *label = text_of(run->label), *cwd = text_of(run->cwd);
@@ -87,7 +90,8 @@ static PyObject *begin(const struct furca_host_run *run)
 /* Evaluates one step at the top level: no frame of ours is below a code object's. */
 static PyObject *step(PyObject *code, PyObject *namespace)
 {
-	return PyCallable_Check(code) ? PyObject_CallObject(code, NULL) : PyEval_EvalCode(code, namespace, namespace);
+	return PyCallable_Check(code) ? PyObject_CallObject(code, NULL)
+				      : PyEval_EvalCode(code, namespace, namespace);
 }
 
 /* Runs all steps. The value of the last one, or NULL with an exception. */
@@ -144,12 +148,14 @@ static void report(PyObject *outcome, struct furca_host_done *ret)
 	int exit_code, changed;
 	Py_ssize_t cut;
 
-	if (!outcome || !PyArg_ParseTuple(outcome, "OiOOOnOOp", &how, &exit_code, &error, &suggestion, &text, &cut, &display,
-					  &changes, &changed)) {
+	if (!outcome || !PyArg_ParseTuple(outcome, "OiOOOnOOp", &how, &exit_code, &error,
+					  &suggestion, &text, &cut, &display, &changes, &changed)) {
 		told("furca: the end of a call");
 		ret->how = "exception";
 		ret->exit_code = 1;
-		(void)furca_buf_append_text(&ret->error, "the session could not describe how the call ended; its stderr says why");
+		(void)furca_buf_append_text(
+			&ret->error,
+			"the session could not describe how the call ended; its stderr says why");
 		return;
 	}
 	ret->how = how_word(how);
@@ -163,10 +169,12 @@ static void report(PyObject *outcome, struct furca_host_done *ret)
 	put_value(changes, 1UL << 20, &ret->changes);
 }
 
-/* The user's code forked and this is the child: it ends as a script would, with its own streams flushed. */
+/* The user's code forked and this is the child: it ends as a script would, with its own streams
+ * flushed. */
 static void end_child(PyObject *error, struct furca_host_done *ret)
 {
-	PyObject *status = PyObject_CallMethod(session.calls, "end_child", "O", error ? error : Py_None);
+	PyObject *status =
+		PyObject_CallMethod(session.calls, "end_child", "O", error ? error : Py_None);
 
 	ret->exit_code = status ? (int)PyLong_AsLong(status) : 1;
 	PyErr_Clear();
@@ -174,14 +182,17 @@ static void end_child(PyObject *error, struct furca_host_done *ret)
 }
 
 /*
- * Runs the code with interrupts let in, from its compilation to the text of its value. Gives the exception that ended it, or
- * NULL; *ret_value and *ret_shown (text, cut, display) where it went well.
+ * Runs the code with interrupts let in, from its compilation to the text of its value. Gives the
+ * exception that ended it, or NULL; *ret_value and *ret_shown (text, cut, display) where it went
+ * well.
  */
-static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_value, PyObject **ret_shown)
+static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_value,
+			   PyObject **ret_shown)
 {
 	PyObject *steps, *value = NULL, *shown = NULL, *error = NULL;
 
-	(void)PyErr_CheckSignals(); /* interrupts of the last call, if any came late, find nobody armed */
+	(void)PyErr_CheckSignals(); /* interrupts of the last call, if any came late, find nobody
+				       armed */
 	PyErr_Clear();
 	steps = begin(run);
 	if (session.parked)
@@ -191,7 +202,8 @@ static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_valu
 	if (steps)
 		value = evaluate(steps);
 	if (value && furca_host_is_self(&session.host))
-		shown = PyObject_CallMethod(session.calls, "describe", "On", value, (Py_ssize_t)run->max_text);
+		shown = PyObject_CallMethod(session.calls, "describe", "On", value,
+					    (Py_ssize_t)run->max_text);
 	if (PyErr_Occurred() == NULL && PyErr_CheckSignals() == 0 && value) {
 		*ret_value = value;
 		*ret_shown = shown;
@@ -234,7 +246,8 @@ static void session_run(void *data, const struct furca_host_run *run, struct fur
 	}
 	(void)fflush(stdout);
 	(void)fflush(stderr);
-	outcome = PyObject_CallMethod(session.calls, "finish", "OO", error ? error : Py_None, shown ? shown : Py_None);
+	outcome = PyObject_CallMethod(session.calls, "finish", "OO", error ? error : Py_None,
+				      shown ? shown : Py_None);
 	report(outcome, ret);
 	if (value) {
 		ret->result.max = run->max_result;
@@ -250,7 +263,8 @@ static void session_run(void *data, const struct furca_host_run *run, struct fur
 	PyErr_Clear();
 }
 
-static void session_inspect(void *data, struct furca_view detail, struct furca_view name, struct furca_buf *out)
+static void session_inspect(void *data, struct furca_view detail, struct furca_view name,
+			    struct furca_buf *out)
 {
 	PyObject *state = NULL, *detail_text = text_of(detail), *name_text = text_of(name);
 
@@ -263,7 +277,8 @@ static void session_inspect(void *data, struct furca_view detail, struct furca_v
 	Py_XDECREF(name_text);
 }
 
-/* A copy that was made ahead stays as the session was: its other threads get no turn before the look begins. */
+/* A copy that was made ahead stays as the session was: its other threads get no turn before the
+ * look begins. */
 static void session_idle_begin(void *data)
 {
 	if (session.host.role != FURCA_CLONE_COPY)
@@ -301,15 +316,20 @@ static void session_clone_begin(void *data, enum furca_clone_role role)
 		furca_parked_note();
 }
 
-static void session_cloned(void *data, enum furca_clone_role role, const struct furca_clone_report *report)
+static void session_cloned(void *data, enum furca_clone_role role,
+			   const struct furca_clone_report *report)
 {
 	bool forked = report->way == FURCA_WAY_FORK;
-	PyObject *state = PyObject_CallMethod(session.calls, "before_forked", "O", forked ? Py_True : Py_False), *result;
+	PyObject *state = PyObject_CallMethod(session.calls, "before_forked", "O",
+					      forked ? Py_True : Py_False),
+		 *result;
 
 	if (forked)
 		PyOS_AfterFork_Child();
 	furca_runtime_reseed_openssl();
-	result = state ? PyObject_CallMethod(session.calls, "cloned", "iOO", (int)role, forked ? Py_True : Py_False, state) : NULL;
+	result = state ? PyObject_CallMethod(session.calls, "cloned", "iOO", (int)role,
+					     forked ? Py_True : Py_False, state)
+		       : NULL;
 	if (!result)
 		told("furca: after a clone");
 	Py_XDECREF(result);
@@ -349,7 +369,8 @@ static PyObject *method_pack(PyObject *self, PyObject *args)
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	PyObject *value, *hook = NULL;
 
-	if (!PyArg_ParseTuple(args, "O|O", &value, &hook) || furca_codec_pack(value, hook == Py_None ? NULL : hook, &out) < 0)
+	if (!PyArg_ParseTuple(args, "O|O", &value, &hook) ||
+	    furca_codec_pack(value, hook == Py_None ? NULL : hook, &out) < 0)
 		return NULL;
 	return PyBytes_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.len);
 }
@@ -379,12 +400,17 @@ static PyObject *method_serve(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-	{"serve", method_serve, METH_NOARGS, "Serves the session on descriptors 3 and 4 until it is closed."},
-	{"armed", method_armed, METH_NOARGS, "Whether the user's code runs, so that an interrupt is for it."},
-	{"image", method_image, METH_NOARGS, "What tells this process image from its clones and forks."},
-	{"is_self", method_is_self, METH_NOARGS, "Whether this is the session's process, not one that it forked."},
+	{"serve", method_serve, METH_NOARGS,
+	 "Serves the session on descriptors 3 and 4 until it is closed."},
+	{"armed", method_armed, METH_NOARGS,
+	 "Whether the user's code runs, so that an interrupt is for it."},
+	{"image", method_image, METH_NOARGS,
+	 "What tells this process image from its clones and forks."},
+	{"is_self", method_is_self, METH_NOARGS,
+	 "Whether this is the session's process, not one that it forked."},
 	{"call", furca_lanes_call, METH_VARARGS, "Calls out and waits."},
-	{"call_many", furca_lanes_call_many, METH_VARARGS, "Calls out many times at once and waits."},
+	{"call_many", furca_lanes_call_many, METH_VARARGS,
+	 "Calls out many times at once and waits."},
 	{"post", furca_lanes_post, METH_VARARGS, "Sends a message that has no answer."},
 	{"encode", furca_lanes_encode, METH_VARARGS, "A call as bytes."},
 	{"decode", furca_lanes_decode, METH_VARARGS, "An answer from bytes."},
@@ -404,8 +430,9 @@ PyMODINIT_FUNC PyInit__furca_host(void)
 }
 
 /*
- * The Python part: each source becomes a module with builtins of its own, so that a user who replaces print or len breaks only
- * his own code. They are no entries of sys.modules; each sees those before it by name.
+ * The Python part: each source becomes a module with builtins of its own, so that a user who
+ * replaces print or len breaks only his own code. They are no entries of sys.modules; each sees
+ * those before it by name.
  */
 static PyObject *load_modules(PyObject *host_module)
 {
@@ -422,7 +449,8 @@ static PyObject *load_modules(PyObject *host_module)
 			goto fail;
 		dict = PyModule_GetDict(module);
 		code = Py_CompileString(source->text, "<furca>", Py_file_input);
-		if (code && PyDict_Update(dict, modules) == 0 && PyDict_SetItemString(dict, "__builtins__", copy) == 0)
+		if (code && PyDict_Update(dict, modules) == 0 &&
+		    PyDict_SetItemString(dict, "__builtins__", copy) == 0)
 			result = PyEval_EvalCode(code, dict, dict);
 		Py_XDECREF(code);
 		Py_XDECREF(result);
@@ -453,7 +481,8 @@ static int load(PyObject *host_module)
 	wire = PyDict_GetItemString(modules, "capability");
 	Py_INCREF(session.calls);
 	session.flush = PyObject_GetAttrString(streams, "flush");
-	PyObject *pack = PyObject_GetAttrString(wire, "pack_hook"), *unpack = PyObject_GetAttrString(wire, "unpack_hook");
+	PyObject *pack = PyObject_GetAttrString(wire, "pack_hook"),
+		 *unpack = PyObject_GetAttrString(wire, "unpack_hook");
 	PyObject *failed = PyObject_GetAttrString(wire, "failed");
 
 	furca_lanes_init(&session.host, pack, unpack, failed);
@@ -474,7 +503,8 @@ int furca_session_serve(void)
 	int r;
 
 	lang = session_lang;
-	(void)snprintf(version, sizeof(version), "%.*s", (int)strcspn(Py_GetVersion(), " "), Py_GetVersion());
+	(void)snprintf(version, sizeof(version), "%.*s", (int)strcspn(Py_GetVersion(), " "),
+		       Py_GetVersion());
 	lang.version = version;
 	if (furca_host_init(&session.host, &lang, NULL, &err) < 0) {
 		PyErr_SetString(PyExc_OSError, err.text);

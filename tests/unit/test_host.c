@@ -1,4 +1,5 @@
-/* The host loop with a language of its own: what goes in as a frame comes to the language, and the answer out again. */
+/* The host loop with a language of its own: what goes in as a frame comes to the language, and the
+ * answer out again. */
 #include "langs/host.h"
 
 #include <check.h>
@@ -15,7 +16,8 @@
 
 #include "base/banned.h"
 
-/* The language: code is a word. "say" writes to both streams, "fork" returns in two processes, "fail" reports an error. */
+/* The language: code is a word. "say" writes to both streams, "fork" returns in two processes,
+ * "fail" reports an error. */
 static bool is(struct furca_view code, const char *word)
 {
 	return furca_view_is(code, word);
@@ -44,7 +46,8 @@ static void run(void *data, const struct furca_host_run *run, struct furca_host_
 	}
 }
 
-static void inspect(void *data, struct furca_view detail, struct furca_view name, struct furca_buf *out)
+static void inspect(void *data, struct furca_view detail, struct furca_view name,
+		    struct furca_buf *out)
 {
 	(void)furca_buf_append(out, is(detail, "full") ? "\x01" : "\x02", 1);
 }
@@ -54,7 +57,8 @@ static void on_close(void *data)
 	closed = 1;
 }
 
-static const struct furca_host_lang lang = {.language = "words", .version = "1", .run = run, .inspect = inspect, .close = on_close};
+static const struct furca_host_lang lang = {
+	.language = "words", .version = "1", .run = run, .inspect = inspect, .close = on_close};
 
 struct peer {
 	pid_t pid;
@@ -66,24 +70,31 @@ static void serve(int control, int capability)
 {
 	struct furca_host host;
 
-	if (dup3(control, 103, O_CLOEXEC) < 0 || dup3(capability, 104, O_CLOEXEC) < 0 || dup3(103, FURCA_HOST_CONTROL_FD, O_CLOEXEC) < 0 ||
+	if (dup3(control, 103, O_CLOEXEC) < 0 || dup3(capability, 104, O_CLOEXEC) < 0 ||
+	    dup3(103, FURCA_HOST_CONTROL_FD, O_CLOEXEC) < 0 ||
 	    dup3(104, FURCA_HOST_CAPABILITY_FD, O_CLOEXEC) < 0)
 		_exit(101);
-	if (furca_fd_close_rest((const int[]){FURCA_HOST_CONTROL_FD, FURCA_HOST_CAPABILITY_FD}, 2) < 0 || furca_host_init(&host, &lang, NULL, NULL) < 0)
+	if (furca_fd_close_rest((const int[]){FURCA_HOST_CONTROL_FD, FURCA_HOST_CAPABILITY_FD}, 2) <
+		    0 ||
+	    furca_host_init(&host, &lang, NULL, NULL) < 0)
 		_exit(102);
-	if (host.control.n < FURCA_HIDDEN_FD || host.capability.n < FURCA_HIDDEN_FD || fcntl(FURCA_HOST_CONTROL_FD, F_GETFD) >= 0)
+	if (host.control.n < FURCA_HIDDEN_FD || host.capability.n < FURCA_HIDDEN_FD ||
+	    fcntl(FURCA_HOST_CONTROL_FD, F_GETFD) >= 0)
 		_exit(103);
 	_exit(furca_host_serve(&host) == 0 && closed ? 42 : 104);
 }
 
-static int receive(struct peer *peer, struct furca_frame_view *ret, struct furca_fd *fds, size_t *n_fds)
+static int receive(struct peer *peer, struct furca_frame_view *ret, struct furca_fd *fds,
+		   size_t *n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 
-	return furca_frame_recv(peer->control, &peer->in, FURCA_MAX_HOST_FRAME, ret, fds, n_fds, &err);
+	return furca_frame_recv(peer->control, &peer->in, FURCA_MAX_HOST_FRAME, ret, fds, n_fds,
+				&err);
 }
 
-static void expect(struct peer *peer, enum furca_frame number, uint64_t call, struct furca_frame_view *ret)
+static void expect(struct peer *peer, enum furca_frame number, uint64_t call,
+		   struct furca_frame_view *ret)
 {
 	struct furca_fd fds[FURCA_FDS_MAX];
 	size_t n = FURCA_FDS_MAX;
@@ -118,7 +129,8 @@ static void text(msgpack_packer *pk, const char *word)
 }
 
 /* Sends a frame with one text field, or none. */
-static void ask(struct peer *peer, enum furca_frame number, uint64_t call, const char *key, const char *word, const int *fds, size_t n_fds)
+static void ask(struct peer *peer, enum furca_frame number, uint64_t call, const char *key,
+		const char *word, const int *fds, size_t n_fds)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -141,7 +153,8 @@ static int ended(struct peer *peer)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static uint64_t call_word(struct peer *peer, uint64_t call, const char *word, char *ret_out, struct furca_frame_view *ret)
+static uint64_t call_word(struct peer *peer, uint64_t call, const char *word, char *ret_out,
+			  struct furca_frame_view *ret)
 {
 	int out[2], err[2];
 	uint64_t exit_code = 0;
