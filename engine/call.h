@@ -62,6 +62,7 @@ struct furca_call {
 	bool interrupted;    /* the interrupt was sent */
 	bool killed;	     /* we ended its process */
 	bool harmless;	     /* called from a read-only call: capabilities that write are refused, a stateless one gets a cell */
+	bool orphan;	     /* the code that called it has gone */
 	unsigned depth;	     /* calls that wait for this one, over lanes */
 	bool client_gone, created, retried, rolled_back;
 	unsigned attempts;

@@ -47,6 +47,24 @@ struct drop {
 	struct lane *lane;
 };
 
+/* Calls of stored functions that nobody waits for any more are ended; by the loop, since an end takes slots and lanes with it. */
+static void end_orphans(void *owner)
+{
+	struct furca_engine *engine = owner;
+	struct furca_call *call = engine->calls;
+
+	engine->orphan_op = FURCA_OP_NONE;
+	while (call) {
+		if (!call->origin || call->orphan || furca_capability_origin(engine, call->origin, NULL)) {
+			call = call->next;
+			continue;
+		}
+		call->orphan = true;
+		furca_call_stop(call, FURCA_STOP_CANCEL);
+		call = engine->calls; /* it, and others with it, may have gone */
+	}
+}
+
 static void drop_pending(void *data, void *slot, furca_op_id id)
 {
 	struct drop *drop = data;
@@ -58,8 +76,10 @@ static void drop_pending(void *data, void *slot, furca_op_id id)
 	if (!p->function) {
 		drop->engine->events.capability_dropped(drop->engine->user, id);
 		furca_ops_remove(drop->engine->capability_calls, id);
+	} else if (!drop->engine->orphan_op) {
+		/* Its call is ended; the result then finds no lane. */
+		(void)furca_loop_defer(drop->engine->loop, end_orphans, drop->engine, &drop->engine->orphan_op);
 	}
-	/* A function's call is ended by its own result, which then finds no lane. */
 }
 
 static void lane_free(struct lane *lane)

@@ -84,6 +84,7 @@ static int make_dirs(struct furca_engine *engine, struct furca_err *err)
 static void engine_free(struct furca_engine *engine)
 {
 	furca_loop_drop(engine->loop, &engine->stop_op);
+	furca_loop_drop(engine->loop, &engine->orphan_op);
 	furca_kept_free(engine);
 	furca_cells_free(engine->cells);
 	furca_init_unref(engine->surface);

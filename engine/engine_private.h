@@ -66,6 +66,7 @@ struct furca_engine {
 
 	unsigned sweeps; /* under way */
 	bool stopping;
+	furca_op_id orphan_op;
 	bool resting; /* all sessions were closed, and nothing was begun since */
 	void (*stopped)(void *user);
 	void *stopped_user;

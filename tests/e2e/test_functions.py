@@ -292,3 +292,25 @@ def test_a_nested_call_ends_with_its_caller(client, add, environment, engine):
     assert answer["error_type"] == "timeout" and answer["duration_ms"] < 12000, answer
     assert py(client, "1 + 1") == 2
     assert eventually(lambda: not client.call("stats").get("calls_under_way"), 5)
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "disconnect", "crash"])
+def test_a_nested_call_ends_when_its_caller_has_gone(client, add, environment, engine, how):
+    venv = environment()
+    add("f", "def f():\n    import time\n    time.sleep(300)", venv_id=venv)
+    py(client, "1", venv_id=venv)
+    before = len(engine.processes())
+    other = engine.client()
+    code = "import threading, os\nthreading.Timer(1, os._exit, (3,)).start()\nfunctions.f()" if how == "crash" else "functions.f()"
+    running = other.start("execute", code=code, language="python", state_mode="stateful", session_name="s")
+    assert eventually(lambda: len(engine.processes()) >= before + 2, 10)
+    if how == "cancel":
+        assert other.call("cancel", msgid=running.msgid)["cancelled"] and running.wait(20)["error_type"] == "interrupted"
+    elif how == "close":
+        client.call("close_session", session_name="s")
+    elif how == "disconnect":
+        other.close()
+    else:
+        assert running.wait(30)["error_type"] == "crashed"
+    client.call("close_session", session_name="s")
+    assert eventually(lambda: len(engine.processes()) <= before, 10), engine.processes()
