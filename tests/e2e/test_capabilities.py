@@ -1,0 +1,195 @@
+"""doc/bridge.md, row by row, in Python and in bash."""
+import datetime
+import math
+import os
+import re
+import threading
+import time
+
+import msgpack
+import pytest
+
+from furcalib import Client, eventually
+
+DOC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "doc", "bridge.md")
+covered = set()
+
+
+def row(name):
+    """Which row of the document a test is for."""
+    covered.add(name)
+    return lambda test: test
+
+
+def fail_with_key():
+    raise KeyError("no such contact")
+
+
+@pytest.fixture
+def offering(engine):
+    client = engine.client()
+    client.seen = []
+
+    def echo(x):
+        client.seen.append(x)
+        return x
+
+    client.register({"echo": echo, "a.b.c.pair": lambda x, y=0: [x, y], "broken": fail_with_key, "mark": lambda: client.seen.append("marked"),
+                     "slow": lambda s: time.sleep(s)}, effects={"mark": "write"})
+    return client
+
+
+def python(client, code, **args):
+    args.setdefault("state_mode", "stateless")
+    answer = client.python(code, **args)
+    assert answer["ok"], answer
+    return answer
+
+
+def bash(client, code, **args):
+    args.setdefault("state_mode", "stateless")
+    return client.bash(code, **args)
+
+
+@row("arguments")
+def test_arguments(offering):
+    assert python(offering, "capabilities.a.b.c.pair(1, y=2)")["result"] == [1, 2]
+    assert bash(offering, "capability a.b.c.pair one y:=2")["stdout"] == '["one", 2]\n'
+    assert python(offering, "capabilities.map('a.b.c.pair', [[1, 2], {'x': 3}])")["result"] == [[1, 2], [3, 0]]
+
+
+@row("text")
+@pytest.mark.parametrize("text", ["", "plain", "grüße 世界 \U0001f600", "a'b\"c\\d", "line\nline", "x" * 300000])
+def test_text(offering, text):
+    assert python(offering, "capabilities.echo(%r)" % text)["result"] == text
+    if len(text) < 1000:
+        quoted = "'" + text.replace("'", "'\\''") + "'"
+        assert bash(offering, "capability echo " + quoted)["stdout"] == text + "\n"
+    assert set(offering.seen) == {text}
+
+
+@row("integers")
+@pytest.mark.parametrize("n", [0, -1, 2**63 - 1, -2**63, 2**64 - 1, 2**64, -2**63 - 1, 10**40, -10**40])
+def test_integers(offering, n):
+    assert python(offering, "capabilities.echo(%d) == %d" % (n, n))["result"] is True
+    assert bash(offering, "capability echo x:=%d" % n)["stdout"] == "%d\n" % n
+    assert offering.seen == [n, n]
+
+
+@row("floats")
+def test_floats(offering):
+    code = "import math\nr = [capabilities.echo(v) for v in (1.5, float('inf'), float('-inf'), -0.0, float('nan'))]\nr"
+    r = python(offering, code)["result"]
+    assert r[:3] == [1.5, math.inf, -math.inf] and math.copysign(1, r[3]) == -1 and math.isnan(r[4])
+    assert bash(offering, "capability echo x:=1.5")["stdout"] == "1.5\n"
+
+
+@row("bytes")
+def test_bytes(offering):
+    assert python(offering, "capabilities.echo(b'\\xff\\x00')")["result"] == b"\xff\x00"
+    assert offering.seen == [b"\xff\x00"]
+
+
+@row("keys")
+def test_keys(offering):
+    assert python(offering, "capabilities.echo({1: 2, 'a': {3: 4}}) == {1: 2, 'a': {3: 4}}")["result"] is True
+
+
+@row("tuples")
+def test_tuples(offering):
+    assert python(offering, "capabilities.echo((1, (2, 3))) == [1, [2, 3]]")["result"] is True
+
+
+@row("time")
+def test_time(offering):
+    code = "import datetime\nt = datetime.datetime(2026, 1, 2, 3, 4, 5, 6, datetime.timezone.utc)\ncapabilities.echo(t) == t"
+    assert python(offering, code)["result"] is True
+    sent = offering.seen[0]
+    assert isinstance(sent, (msgpack.Timestamp, msgpack.ExtType, datetime.datetime))
+    answer = offering.python("import datetime; capabilities.echo(datetime.datetime.now())", state_mode="stateless")
+    assert "TypeError" in answer["error"]
+
+
+@row("no form")
+@pytest.mark.parametrize("value", ["{1, 2}", "'\\ud800'", "object()", "deep"])
+def test_no_form(offering, value):
+    code = "deep = 1\nfor _ in range(100000): deep = [deep]\ntry:\n    capabilities.echo(%s)\nexcept (TypeError, ValueError) as e:\n    print(type(e).__name__, e)" % value
+    answer = python(offering, code)
+    assert answer["stdout"].startswith("ValueError" if value == "deep" else "TypeError") and offering.seen == [], answer
+    assert python(offering, "capabilities.echo(1)")["result"] == 1
+
+
+@row("error")
+def test_error(offering):
+    code = "try:\n    capabilities.broken()\nexcept KeyError as e:\n    print(type(e).__name__, 'no such contact' in str(e))"
+    assert python(offering, code)["stdout"] == "KeyError True\n"
+    answer = bash(offering, "capability broken; echo status $?")
+    assert answer["stdout"] == "status 1\n" and "KeyError" in answer["stderr"] and "no such contact" in answer["stderr"]
+
+
+@row("unknown")
+def test_unknown(offering):
+    answer = offering.python("capabilities.ecko(1)", state_mode="stateless")
+    assert "AttributeError" in answer["error"] and "'echo'" in answer["error"] + (answer["suggestion"] or ""), answer
+    answer = bash(offering, "capability ecko 1; echo $?")
+    assert answer["stdout"] == "1\n" and "'echo'" in answer["stderr"]
+
+
+@row("read-only")
+def test_read_only(offering):
+    python(offering, "x = 1", state_mode="stateful", session_name="ro")
+    bash(offering, "x=1", state_mode="stateful", session_name="rosh")
+    code = "try:\n    capabilities.mark()\nexcept PermissionError as e:\n    print('refused')\nprint(capabilities.echo('read'))"
+    assert python(offering, code, state_mode="read_only", session_name="ro")["stdout"] == "refused\nread\n"
+    answer = bash(offering, "capability mark; echo $?; capability echo read", state_mode="read_only", session_name="rosh")
+    assert answer["stdout"] == "1\nread\n" and "PermissionError" in answer["stderr"]
+    assert offering.seen == ["read", "read"]
+    assert python(offering, "capabilities.mark()")["ok"] and offering.seen[-1] == "marked"
+
+
+@row("replaced")
+def test_replaced(engine, offering):
+    second = Client(engine.socket)
+    second.register({"echo": lambda x: "second"})
+    assert python(offering, "capabilities.echo(1)")["result"] == "second"
+    second.close()
+    assert eventually(lambda: "AttributeError" in (offering.python("capabilities.echo(1)", state_mode="stateless")["error"] or ""), 5)
+
+
+@row("gone")
+def test_gone(engine, offering):
+    owner = Client(engine.socket)
+    over = threading.Event()
+    owner.register({"held": lambda: over.wait(30)})
+    pending = offering.start("execute", code="capability held; echo $?", language="bash", state_mode="stateless")
+    assert eventually(lambda: owner.capability_requests, 10)
+    owner.close()
+    answer = pending.wait(10)
+    over.set()
+    assert answer["stdout"] == "1\n" and "ConnectionError" in answer["stderr"], answer
+
+
+@row("deadline")
+def test_deadline(offering):
+    began = time.monotonic()
+    answer = offering.python("capabilities.slow(8)", session_name="late", timeout_s=1)
+    assert answer["error_type"] == "timeout" and time.monotonic() - began < 6
+    assert python(offering, "capabilities.echo(2)", state_mode="stateful", session_name="late")["result"] == 2
+
+
+@row("at once")
+def test_at_once(offering):
+    began = time.monotonic()
+    code = "import asyncio\nasync def run():\n    return await asyncio.gather(*[capabilities.slow(0.5) for _ in range(8)])\nlen(await run())"
+    assert python(offering, code)["result"] == 8
+    code = "import threading\nts = [threading.Thread(target=capabilities.slow, args=(0.5,)) for _ in range(8)]\n[t.start() for t in ts]\n[t.join() for t in ts]\n8"
+    assert python(offering, code)["result"] == 8
+    assert bash(offering, "for i in 1 2 3 4; do capability slow s:=0.5 & done; wait; echo done")["stdout"].endswith("done\n")
+    assert time.monotonic() - began < 6
+
+
+def test_every_row_of_the_document_has_a_test():
+    with open(DOC, encoding="utf-8") as f:
+        rows = re.findall(r"^\| ([a-z -]+) \| ", f.read(), re.M)
+    elsewhere = {"row", "nested", "handle"}  # test_protocol.py has these two
+    assert set(rows) - elsewhere - {"---"} == covered
