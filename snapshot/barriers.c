@@ -165,9 +165,11 @@ static int make_plan(struct furca_barriers *plan, const struct furca_barriers_ar
 	plan->no_cap_left = !plan->privileges && (plan->flags & CLONE_NEWUSER);
 	if (r == 0 && plan->privileges)
 		r = plan_privileges(plan, err);
-	/* The filter that most copies will need is compiled once, early: a zygote's children inherit it. */
+	/* The filters that most copies will need are compiled once, early: a zygote's children inherit them. */
 	if (r == 0 && !plan->privileges)
 		r = furca_privileges_prepare(0, err);
+	if (r == 0 && !plan->privileges)
+		r = furca_privileges_prepare(FURCA_FILTER_NO_UNIX, err);
 	plan->fds.own_files = !(plan->wanted & FURCA_BARRIER_DISK);
 	plan->fds.standing = args->standing;
 	plan->fds.own_network = (plan->flags & CLONE_NEWNET) != 0;

@@ -32,7 +32,7 @@ cannot have them is refused.
 
 {known}
 
-Without namespaces also: {alone}.
+Without namespaces also: {alone}. (The engine ends the processes that a call leaves behind.)
 
 Not state, and not stopped: the time that a call takes, memory and processor that it uses, the page cache.
 
