@@ -23,7 +23,8 @@ static void stream_bytes(struct furca_pipes *p, int which, const uint8_t *data, 
 	if (bytes.failed)
 		return;
 	p->n_carry[which] = bytes.len - whole;
-	memcpy(p->carry[which], bytes.data + whole, bytes.len - whole);
+	if (bytes.len > whole)
+		memcpy(p->carry[which], bytes.data + whole, bytes.len - whole);
 	if (whole == 0)
 		return;
 	furca_utf8_lossy(&text, bytes.data, whole);

@@ -139,13 +139,15 @@ static void start_failed(struct furca_session *s, const struct furca_err *err)
 	s->launch = NULL;
 	while (call && call->plan.mode == FURCA_READ_ONLY)
 		call = call->queue_next;
+	if (!call)
+		call = s->first; /* only reads wait */
 	if (call) {
 		furca_session_unqueue(s, call);
 		if (call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function) {
 			furca_call_fail_err(call, err);
 			if (lines)
 				furca_call_lines(call, lines);
-			call->state = s->ever_live ? "lost" : "unchanged";
+			call->state = s->ever_live && call->plan.mode == FURCA_STATEFUL ? "lost" : "unchanged";
 			call->session = s->ever_live ? s : NULL;
 			call->created = false;
 			furca_call_finish(call);
@@ -353,6 +355,7 @@ static void finish_stateful(struct furca_session *s, struct furca_call *call, st
 		call->rolled_back = true;
 		call->phase = FURCA_CALL_RECOVERY;
 		s->engine->stats.rollbacks++;
+		call->host = NULL; /* it may be gone before the call is */
 		furca_host_drop(s->live);
 		s->live = NULL;
 		furca_session_restore(s, call);

@@ -229,9 +229,8 @@ int furca_stream_send(struct furca_stream *s, struct furca_buf *buf, struct furc
 		return r;
 	}
 	piece->bytes = furca_buf_take(buf);
-	memcpy(piece->fds, fds, n_fds * sizeof(*fds));
 	for (size_t i = 0; i < n_fds; i++)
-		fds[i] = FURCA_FD_NONE;
+		piece->fds[i] = furca_fd_take(&fds[i]);
 	piece->n_fds = n_fds;
 	s->waiting += piece->bytes.len;
 	*s->last = piece;
