@@ -65,9 +65,12 @@ _guard = guard.Guard()
 
 
 def _on_interrupt(number, frame):
-    if not host.armed():
+    state = host.armed()
+    if not state:
         return
     _call.interrupted = True
+    if state == 2:
+        return  # raised when the code begins
     handler = signal.getsignal(signal.SIGINT)
     if callable(handler) and handler is not signal.default_int_handler:
         handler(signal.SIGINT, frame)
@@ -344,7 +347,6 @@ def _begin(code, label, cwd, env, function):
     _call.label = int(label) if label and label.isdigit() else label
     _call.before = {}
     _call.stored = frozenset()
-    _call.interrupted = False
     _call.changed = False
     _call.restore = None
     _prepare()
@@ -508,6 +510,7 @@ def _finish(error, shown):
     data, left = shown or (None, 0)
     suggestion = None if error is None else _suggestion(error)
     _call.before = {}
+    _call.interrupted = False
     return how, status, said, suggestion, data, left, displayed, changes, _call.changed
 
 

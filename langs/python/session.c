@@ -23,9 +23,10 @@ static struct {
 	PyObject *calls; /* the module of calls.py: what a call needs before, between and after the
 			    user's code */
 	PyObject *flush; /* streams.flush */
-	PyThreadState *idle; /* saved while waiting */
-	unsigned parked;     /* threads parked in this copy, and not yet watched */
-	bool armed;	     /* the user's code runs: an interrupt is for it */
+	PyThreadState *idle;  /* saved while waiting */
+	unsigned parked;      /* threads parked in this copy, and not yet watched */
+	bool beginning, late; /* the code is being prepared; an interrupt came meanwhile */
+	bool armed;	      /* the user's code runs: an interrupt is for it */
 } session;
 
 /* An exception in our own Python code: a bug, told on stderr and gone. */
@@ -191,15 +192,20 @@ static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_valu
 {
 	PyObject *steps, *value = NULL, *shown = NULL, *error = NULL;
 
+	session.late = false;
 	(void)PyErr_CheckSignals(); /* interrupts of the last call, if any came late, find nobody
 				       armed */
 	PyErr_Clear();
+	session.beginning = true;
 	steps = begin(run);
+	session.beginning = false;
 	if (session.parked)
 		furca_parked_watch();
 	session.parked = 0;
 	session.armed = true;
-	if (steps)
+	if (session.late && steps)
+		PyErr_SetNone(PyExc_KeyboardInterrupt);
+	else if (steps)
 		value = evaluate(steps);
 	if (value && furca_host_is_self(&session.host))
 		shown = PyObject_CallMethod(session.calls, "describe", "On", value,
@@ -349,9 +355,14 @@ static const struct furca_host_lang session_lang = {
 	.park = furca_parked_is,
 };
 
+/* Asked by the interrupt's handler: one that comes while the code is being prepared is raised when
+ * it begins. */
 static PyObject *method_armed(PyObject *self, PyObject *args)
 {
-	return PyBool_FromLong(session.armed && furca_host_is_self(&session.host));
+	bool own = furca_host_is_self(&session.host);
+
+	session.late = session.late || (session.beginning && own);
+	return PyLong_FromLong(!own ? 0 : session.beginning ? 2 : session.armed);
 }
 
 static PyObject *method_image(PyObject *self, PyObject *args)
@@ -403,7 +414,8 @@ static PyMethodDef methods[] = {
 	{"serve", method_serve, METH_NOARGS,
 	 "Serves the session on descriptors 3 and 4 until it is closed."},
 	{"armed", method_armed, METH_NOARGS,
-	 "Whether the user's code runs, so that an interrupt is for it."},
+	 "Whether the user's code runs (1) or is being prepared (2), so that an interrupt is for "
+	 "it."},
 	{"image", method_image, METH_NOARGS,
 	 "What tells this process image from its clones and forks."},
 	{"is_self", method_is_self, METH_NOARGS,

@@ -359,6 +359,14 @@ def test_interrupt_reaches_no_later_call(session):
         assert value(session, "sum(range(1000))") == 499500
 
 
+def test_interrupt_while_the_code_is_compiled(session):
+    ran(session, "x = 1")
+    code = "y = [" + "[1, 2, {3: 4}], " * 30000 + "]\nz = 1\nimport time\ntime.sleep(60)"
+    result = session.run(code, timeout=0.3, grace=30)
+    assert result.how == "interrupted"
+    assert value(session, "x") == 1
+
+
 def test_own_handler_of_the_user_is_called(session):
     code = "import signal, time\ngot = []\nsignal.signal(signal.SIGINT, lambda *a: got.append(a[0]))\n" \
            "end = time.monotonic() + 7\nwhile not got and time.monotonic() < end: time.sleep(0.1)\ngot"
