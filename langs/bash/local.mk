@@ -25,7 +25,7 @@ furca-bash.so: libfurca-bash.la $(srcdir)/langs/bash/exports.map
 		-Wl,-u,furca_host_struct,-u,capability_struct,-u,furca-fn_struct,-u,furca-reset_struct .libs/libfurca-bash.a $(CAP_LIBS) $(SECCOMP_LIBS)
 	$(AM_V_at)mv -f $@.tmp $@
 
-EXTRA_DIST += langs/bash/COPYING langs/bash/exports.map
+EXTRA_DIST += langs/bash/COPYING langs/bash/exports.map doc/bash.md
 
 # The hand-written interface against the headers of an installed bash-builtins.
 dist_check_SCRIPTS += tests/check-bash-abi.sh

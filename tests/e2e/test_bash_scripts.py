@@ -20,9 +20,11 @@ SECONDS = 90
 QUICK = "^(alias|array|attr|case|cond|comsub|errors|exec|extglob2|getopts|heredoc|invert|more-exp|posix2|redir|rhs|set-e|tilde|vredir)"
 NO_SUFFIX = ("execscript", "array-at-star", "dollar-at-star")
 EXCUSED = {
-    "execscript": "a race in the test: plain bash gives several outputs",
     "nameref.tests": "a race in the test: plain bash gives two different outputs",
     "complete.tests": "lists all builtins, and ours are among them (bash 5.3)",
+}
+EXCUSED_READ_ONLY = {
+    "execscript": "root has no capabilities in a copy: file modes bind it as they bind a user (the test is not meant for root)",
 }
 
 
@@ -138,4 +140,5 @@ def test_scripts(role, tree, tmp_path, env):
                         f.write(masked(out))
     print("%d scripts the same, different: %r" % (same, different))
     assert lost == []
-    assert {n: d for n, d in different.items() if n not in EXCUSED} == {}
+    excused = dict(EXCUSED, **(EXCUSED_READ_ONLY if role == COPY else {}))
+    assert {n: d for n, d in different.items() if n not in excused} == {}
