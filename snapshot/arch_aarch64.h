@@ -93,6 +93,11 @@ static inline long furca_arch_frame_number(const ucontext_t *frame)
 	return (long)frame->uc_mcontext.regs[8];
 }
 
+static inline unsigned long furca_arch_frame_argument(const ucontext_t *frame, int i)
+{
+	return (unsigned long)frame->uc_mcontext.regs[i];
+}
+
 static inline void furca_arch_frame_interrupt(ucontext_t *frame)
 {
 	frame->uc_mcontext.regs[0] = (unsigned long)-4;

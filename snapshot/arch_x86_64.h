@@ -102,6 +102,12 @@ static inline long furca_arch_frame_number(const ucontext_t *frame)
 	return (long)frame->uc_mcontext.gregs[REG_RAX];
 }
 
+/* The first arguments of the call in a frame whose pc is at the instruction: 0 … 2. */
+static inline unsigned long furca_arch_frame_argument(const ucontext_t *frame, int i)
+{
+	return (unsigned long)frame->uc_mcontext.gregs[i == 0 ? REG_RDI : i == 1 ? REG_RSI : REG_RDX];
+}
+
 /* Makes such a frame return -EINTR from the call. */
 static inline void furca_arch_frame_interrupt(ucontext_t *frame)
 {

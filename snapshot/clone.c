@@ -91,6 +91,7 @@ static int record_caller(void)
 	thread->parked = 0;
 	thread->proc_tid = 0;
 	thread->pending = 0;
+	thread->frame = NULL;
 	furca_thread_record(thread);
 	if (!thread->robust) {
 		thread->robust = furca_born_unpromoted.robust;
@@ -262,8 +263,8 @@ static bool parks_inside(void)
 	for (uint32_t i = 0; i < furca_threads_high(); i++) {
 		const struct furca_thread *thread = furca_threads_at(i);
 
-		if (thread->word == word && thread->inside && thread->parked == FURCA_THREAD_RUNS &&
-		    furca_born_parking(thread) != FURCA_THREAD_RUNS)
+		if (thread->word == word && thread->parked == FURCA_THREAD_RUNS &&
+		    furca_born_parking(thread) != FURCA_THREAD_RUNS && furca_inside(thread->frame))
 			return true;
 	}
 	return false;

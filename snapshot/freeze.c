@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "snapshot/inside.h"
 #include "snapshot/interrupted.h"
 #include "snapshot/raw.h"
 #include "snapshot/task.h"
@@ -130,7 +129,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 		return;
 	furca_thread_record(thread);
 	bool rewound = furca_interrupted_repair(&thread->call, context);
-	thread->inside = furca_inside(context);
+	thread->frame = context;
 	stand_still(thread, generation);
 	/* The slot is another's from here on. */
 	furca_interrupted_release(context, rewound);

@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <link.h>
+#include <linux/futex.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include "snapshot/arch.h"
 
@@ -54,6 +57,19 @@ void furca_inside_init(void)
 		(void)dl_iterate_phdr(add, NULL);
 }
 
+/*
+ * It sleeps on a futex whose word has changed, so it has been woken and is about to go on. A condition variable that was signalled
+ * counts on such a thread leaving: the next but one who signals it waits for that.
+ */
+static bool is_woken(const ucontext_t *frame)
+{
+	unsigned long operation = furca_arch_frame_argument(frame, 1) & FUTEX_CMD_MASK;
+
+	if (furca_arch_frame_number(frame) != SYS_futex || (operation != FUTEX_WAIT && operation != FUTEX_WAIT_BITSET))
+		return false;
+	return *(const volatile uint32_t *)furca_arch_frame_argument(frame, 0) != (uint32_t)furca_arch_frame_argument(frame, 2);
+}
+
 bool furca_inside(const ucontext_t *frame)
 {
 	unsigned long pc = furca_arch_frame_pc(frame);
@@ -63,7 +79,7 @@ bool furca_inside(const ucontext_t *frame)
 			continue;
 		/* Put back onto the system call that it slept in, or returned from it with EINTR. */
 		if (furca_arch_is_syscall(pc))
-			return false;
+			return is_woken(frame);
 		return !(furca_arch_frame_result(frame) == -EINTR && furca_arch_is_syscall(pc - FURCA_ARCH_SYSCALL_LENGTH));
 	}
 	return false;

@@ -73,7 +73,7 @@ struct furca_thread {
 	uint64_t pending;		   /* signals sent to it and not delivered yet */
 	stack_t altstack;		   /* of the caller, which has no signal frame */
 	struct furca_thread_call call;
-	bool inside;			   /* it may hold a lock that everybody needs; see inside.h */
+	void *frame;			   /* ucontext_t of its signal frame; NULL for the caller */
 	unsigned long timer_slack;
 	long io_priority;
 	char name[FURCA_THREAD_NAME];
