@@ -307,6 +307,12 @@ def _function_steps(function):
     return _in_loop([stored.code]) + [invoke]
 
 
+def _loop_runs():
+    """Whether this thread is inside an event loop; one that never loaded asyncio is not."""
+    events = sys.modules.get("asyncio.events")
+    return events is not None and events._get_running_loop() is not None
+
+
 def _run_here(name, source, args, kwargs):
     """A stored function called from code of this session, whose namespace it is for. Other threads see its names meanwhile."""
     _call.changed = True
@@ -314,15 +320,15 @@ def _run_here(name, source, args, kwargs):
     value = None
     try:
         pending = eval(stored.code, main.__dict__)
-        if _inspect.iscoroutine(pending):
+        if isinstance(pending, types.CoroutineType):
             drive(pending)
         value = stored.target()(*args, **kwargs)
-        if not _inspect.iscoroutine(value):
+        if not isinstance(value, types.CoroutineType):
             return value
-        if asyncio._get_running_loop() is None:
+        if not _loop_runs():
             return drive(value)
     finally:
-        if not _inspect.iscoroutine(value) or asyncio._get_running_loop() is None:
+        if not isinstance(value, types.CoroutineType) or not _loop_runs():
             stored.restore()
     return _restored(value, stored)
 
