@@ -238,7 +238,6 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 {
 	struct lane *lane = owner;
 	struct furca_engine *engine = lane->lanes->engine;
-	static const uint8_t nothing[] = {0x81, 0xa5, 'v', 'a', 'l', 'u', 'e', 0xc0};
 	struct furca_view handle;
 	uint64_t id;
 
@@ -258,7 +257,6 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 	case FURCA_LANE_RELEASE:
 		if (furca_map_text(frame->body, "handle", &handle))
 			engine->events.release(engine->user, handle);
-		send_frame(lane, FURCA_LANE_VALUE, frame->call, (struct furca_view){nothing, nothing + sizeof(nothing)});
 		break;
 	default:
 		lane_free(lane); /* no message of a lane: the sender is not one of our hosts */

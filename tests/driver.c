@@ -2,6 +2,7 @@
  * The proposal's examples through the client library, each checked. It starts an engine of its own; $FURCA names the program.
  * Also the README's example in C. Exit status 0, or 1 with what was wrong, or 77 where there is no engine.
  */
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,14 @@ static void capabilities(void)
 	furca_result_done(&r);
 }
 
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	return remove(path);
+}
+
 int main(void)
 {
 	char dir[] = "/tmp/furca-driver-XXXXXX", state[64];
@@ -110,12 +119,13 @@ int main(void)
 	(void)snprintf(state, sizeof(state), "%s/.state", dir);
 	if (furca_open_private(&options, &client, &err) < 0) {
 		(void)fprintf(stderr, "driver: %s\n%s\n", err.message, err.suggestion);
+		(void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 		return 77;
 	}
 	modes();
 	refusals();
 	capabilities();
 	furca_close(client);
-	(void)printf("the directory %s may be removed\n", dir);
+	(void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	return failures > 0;
 }

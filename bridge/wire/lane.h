@@ -9,7 +9,7 @@
  *   CAPABILITY  name: str  args: array  kwargs: map
  *   FUNCTION    name: str  args: array  kwargs: map  state_mode: str?  session_id: int?  session_name: str?
  *   DESCRIBE    (no fields)   -> VALUE {capabilities: [{name, effect, doc?, params?}], functions: [{name, language, doc?}]}
- *   RELEASE     handle: str        -> VALUE nil, also where there is no such handle
+ *   RELEASE     handle: str        no answer
  * TO_LANE
  *   VALUE       value: any
  *   FAILED      type: str  message: str  traceback: str?  suggestion: str?
