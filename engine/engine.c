@@ -16,6 +16,7 @@
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/function.h"
+#include "engine/limits.h"
 #include "engine/modules.h"
 #include "engine/session.h"
 #include "snapshot/init.h"
@@ -59,14 +60,24 @@ static void surface_exited(void *owner, uint64_t pid, int status, uint64_t cpu_u
 	furca_host_exited(owner, pid, status, cpu_us, max_rss);
 }
 
-/* Without its init the engine can start nothing and would leave processes behind: it ends, and says why. */
+/*
+ * Without its init the engine can start nothing and nobody would end what it started: it does so itself, ends, and says why. Two passes, for
+ * what was being started during the first.
+ */
 static void surface_gone(void *owner)
 {
 	struct furca_engine *engine = owner;
 
 	if (engine->stopping)
 		return;
-	furca_log(FURCA_LOG_ALERT, "engine", "the init process was ended from outside; all sessions are lost, the engine ends");
+	furca_log(FURCA_LOG_WARN, "engine", "the init process was ended from outside; all sessions are lost, the engine ends");
+	for (int pass = 0; pass < 2; pass++) {
+		for (struct furca_host *host = engine->hosts; host; host = host->next) {
+			furca_host_kill(host);
+			if (host->tag)
+				furca_limits_sweep(engine, host->tag);
+		}
+	}
 	furca_loop_end(engine->loop);
 }
 

@@ -259,3 +259,20 @@ def test_the_next_engine_says_what_was_lost(new_engine):
     assert "was lost when the engine ended" in answer["suggestion"] and "1 calls" in answer["suggestion"]
     assert stateful(client, "1", session_name="s")["suggestion"] is None
     assert stateful(client, "1", session_name="t")["suggestion"] is None
+
+
+def test_the_end_of_its_init_ends_everything(new_engine):
+    """Code that runs as the engine's user can kill the process that all others are children of."""
+    engine = new_engine()
+    client = engine.client()
+    stateful(client, "import subprocess; p = subprocess.Popen(['sleep', '1000'])", session_name="s")
+    client.bash("sleep 1000 & true", state_mode="stateful", session_name="b")
+    for entry in os.listdir("/proc"):
+        try:
+            with open("/proc/%s/stat" % entry) as f:
+                parent = int(f.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError):
+            continue
+        if entry.isdigit() and parent == engine.pid:
+            os.kill(int(entry), signal.SIGKILL)
+    engine.process.wait(10)
