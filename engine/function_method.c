@@ -210,8 +210,8 @@ static int add(struct furca_functions *functions, furca_client_id client, uint64
 	struct furca_function *made = NULL;
 	int r = read_function(functions, args, &made, err);
 
-	if (r < 0)
-		return r;
+	if (r < 0 || !made)
+		return r < 0 ? r : -ENOMEM;
 	struct furca_function_check *check = calloc(1, sizeof(*check));
 	if (!check) {
 		furca_function_free(made);
