@@ -304,11 +304,11 @@ def test_a_nested_call_ends_when_its_caller_has_gone(client, add, environment, e
         """Processes of the environment: its zygote, and what is cloned from it."""
         return sum("/envs/" in command for command in engine.processes().values())
 
-    before = inside()
+    assert eventually(lambda: inside() == 1, 10)
     other = engine.client()
     code = "import threading, os\nthreading.Timer(1, os._exit, (3,)).start()\nfunctions.f()" if how == "crash" else "functions.f()"
     running = other.start("execute", code=code, language="python", state_mode="stateful", session_name="s")
-    assert eventually(lambda: inside() > before, 30)
+    assert eventually(lambda: inside() > 1, 30)
     if how == "cancel":
         assert other.call("cancel", msgid=running.msgid)["cancelled"] and running.wait(20)["error_type"] == "interrupted"
     elif how == "close":
@@ -318,4 +318,4 @@ def test_a_nested_call_ends_when_its_caller_has_gone(client, add, environment, e
     else:
         assert running.wait(30)["error_type"] == "crashed"
     client.call("close_session", session_name="s")
-    assert eventually(lambda: inside() <= before, 30), engine.processes()
+    assert eventually(lambda: inside() <= 1, 30), engine.processes()
