@@ -276,7 +276,7 @@ static void become_clone(struct furca_host *host, enum furca_clone_role role,
 	host->pid = getpid();
 	host->role = role;
 	host->parked = role == FURCA_CLONE_SNAPSHOT;
-	host->read_only = role == FURCA_CLONE_COPY;
+	host->read_only = host->cold = role == FURCA_CLONE_COPY;
 	host->generation++;
 	furca_buf_clear(&host->out);
 	if (host->lang->cloned)
@@ -464,6 +464,10 @@ static void wait_message(struct furca_host *host)
 	struct pollfd poll_control = {.fd = host->control.n, .events = POLLIN};
 	bool quiet = host->parked;
 
+	/* One made on demand finds its call waiting already. */
+	if (host->cold && host->lang->warm && poll(&poll_control, 1, 0) == 0)
+		host->lang->warm(host->data);
+	host->cold = false;
 	if (!quiet && host->lang->idle_begin)
 		host->lang->idle_begin(host->data);
 	for (;;) {

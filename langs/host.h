@@ -74,6 +74,10 @@ struct furca_host_lang {
 	 * the language are due. */
 	void (*idle_signal)(void *data);
 
+	/* In a copy that was made ahead and has no message yet, once: do now what the first call would have to wait for, such as
+	 * pages to be copied. Nothing of it may show. */
+	void (*warm)(void *data);
+
 	/* Before a clone, in the process that is cloned: flush what must not be written twice. */
 	void (*clone_begin)(void *data, enum furca_clone_role role);
 	/* In the clone, before its first message. The host's channels are the clone's own already.
@@ -101,6 +105,7 @@ struct furca_host {
 	enum furca_clone_role role;	     /* 0: a zygote, started and not cloned */
 	bool parked;			     /* a snapshot before PROMOTE */
 	bool read_only;			     /* a copy */
+	bool cold;			     /* a copy that has not done anything yet */
 	unsigned generation; /* counts clones on the way here: lanes of another generation are not
 				ours */
 	struct furca_output output;

@@ -7,7 +7,6 @@
  * -p keeps functions, SHELLOPTS and BASH_ENV of the environment out; the builtin turns it off again.
  */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,16 +87,9 @@ static void bash_inspect(void *data, struct furca_view detail, struct furca_view
 	furca_bash_inspect(out, detail, name);
 }
 
-/* A copy that was made ahead has nothing to do yet; one made on demand finds its call waiting already. */
-static void bash_idle_begin(void *data)
+static void bash_warm(void *data)
 {
-	struct pollfd p = {.fd = furca_bash.host.control.n, .events = POLLIN};
-
-	if (!furca_bash.cold)
-		return;
-	furca_bash.cold = false;
-	if (poll(&p, 1, 0) == 0)
-		furca_bash_warm();
+	furca_bash_warm();
 }
 
 static void bash_clone_begin(void *data, enum furca_clone_role role)
@@ -109,7 +101,6 @@ static void bash_clone_begin(void *data, enum furca_clone_role role)
 static void bash_cloned(void *data, enum furca_clone_role role, const struct furca_clone_report *report)
 {
 	furca_bash.pid = getpid();
-	furca_bash.cold = role == FURCA_CLONE_COPY;
 	furca_bash_signals_cloned();
 	if (setsid() < 0) /* kill 0 must not reach the original */
 		(void)setpgid(0, 0);
@@ -156,7 +147,7 @@ static struct furca_host_lang lang = {
 	.closed_stays = true,
 	.run = bash_run,
 	.inspect = bash_inspect,
-	.idle_begin = bash_idle_begin,
+	.warm = bash_warm,
 	.clone_begin = bash_clone_begin,
 	.cloned = bash_cloned,
 	.promoted = bash_promoted,

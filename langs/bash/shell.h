@@ -48,7 +48,6 @@ enum furca_bash_phase {
 struct furca_bash {
 	struct furca_host host;		      /* the loop; its channels are hidden from code */
 	pid_t pid;			      /* of the process that is the host; children of bash differ */
-	bool cold;			      /* a copy that has not waited for its call yet */
 	bool copy;			      /* a clone whose EXIT trap was its session's */
 	char *exit_trap;		      /* the session's EXIT trap while disarmed, for trap -p; owned by bash's table */
 	volatile sig_atomic_t phase;	      /* enum furca_bash_phase; read by handlers */

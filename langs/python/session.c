@@ -291,6 +291,26 @@ static void session_idle_begin(void *data)
 		session.idle = PyEval_SaveThread();
 }
 
+/* Walks the path of a call with code that does nothing: its pages are copied, and those of files mapped, before one comes. */
+static void session_warm(void *data)
+{
+	static const char code[] = "None";
+	struct furca_host_run run = {
+		.code = {(const uint8_t *)code, (const uint8_t *)code + sizeof(code) - 1},
+	};
+	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
+	PyObject *steps = begin(&run), *value = steps ? evaluate(steps) : NULL, *outcome = NULL;
+
+	if (value)
+		outcome = PyObject_CallMethod(session.calls, "finish", "OO", Py_None, Py_None);
+	if (outcome)
+		(void)furca_codec_pack(outcome, NULL, &packed);
+	PyErr_Clear();
+	Py_XDECREF(outcome);
+	Py_XDECREF(value);
+	Py_XDECREF(steps);
+}
+
 static void session_idle_end(void *data)
 {
 	if (session.idle)
@@ -347,6 +367,7 @@ static const struct furca_host_lang session_lang = {
 	.language = "python",
 	.run = session_run,
 	.inspect = session_inspect,
+	.warm = session_warm,
 	.idle_begin = session_idle_begin,
 	.idle_end = session_idle_end,
 	.idle_signal = session_idle_signal,
