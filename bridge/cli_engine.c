@@ -151,7 +151,7 @@ int furca_cmd_stop(int argc, char **argv)
 	FURCA_AUTO_PROC struct furca_proc engine = FURCA_PROC_NONE;
 	FURCA_AUTO_FREE void *hello = NULL;
 	struct furca_cli cli;
-	struct furca_client *client;
+	struct furca_client *client = NULL;
 	struct furca_error err;
 	size_t size;
 	int status = furca_cli_options(argc, argv, "stop", &cli);

@@ -137,7 +137,7 @@ int furca_wait(struct furca_client *client, uint64_t id, double timeout_s, struc
 
 int furca_execute(struct furca_client *client, const struct furca_execute *args, struct furca_result *ret, struct furca_error *err)
 {
-	uint64_t id;
+	uint64_t id = 0;
 	int r = furca_start(client, args, &id, err);
 
 	return r < 0 ? r : furca_wait(client, id, FURCA_FOREVER, ret, err);

@@ -141,7 +141,7 @@ static int start_engine(const struct furca_private *options, int sock, struct fu
 {
 	const char *program = program_of(options), *argv[16] = {program, "serve", "--inherit", "3"};
 	size_t n = 4;
-	pid_t pid;
+	pid_t pid = 0;
 
 	if (options) {
 		n = add_option(argv, n, "--state-dir", options->state_dir);

@@ -145,7 +145,7 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 	static const char *const keys[] = {"socket",  "state_dir", "workdir",	 "max_sessions", "timeout_s",
 					   "grace_s", "snapshots", "undo_depth", "require",	 "log_level",
 					   "zygote_idle_s", "env_max_bytes"};
-	int i, r;
+	int i = 0, r;
 
 	switch (word(keys, FURCA_COUNT(keys), key)) {
 	case 0:

@@ -116,7 +116,7 @@ static bool mounted(const char *type, const char *controller, char *ret_at, char
 
 	while (f && !found && fgets(line, sizeof(line), f)) {
 		char *tail = strstr(line, " - ");
-		char kind[32], options[512];
+		char kind[32] = "", options[512] = "";
 
 		if (!tail || sscanf(line, "%*s %*s %*s %4095s %4095s", root, at) != 2 ||
 		    sscanf(tail, " - %31s %*s %511s", kind, options) != 2 || strcmp(kind, type) != 0)

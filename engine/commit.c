@@ -77,7 +77,7 @@ static void push(struct furca_session *s, struct furca_commit *commit)
 	commit->below = s->top;
 	s->top = commit;
 	s->commits++;
-	while (s->commits > s->engine->config.undo_depth + 1) {
+	while (s->top && s->commits > s->engine->config.undo_depth + 1) {
 		struct furca_commit *last = s->top;
 
 		while (last->below)

@@ -1,5 +1,6 @@
 #include "engine/coordinate.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -199,6 +200,7 @@ static int unknown_key(struct furca_err *err, const char *inside, struct furca_v
 static int arg_limits(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
 	static const char *const known[] = {"memory_bytes", "cpu_s", "processes", "open_files"};
+	assert(r->plan);
 	struct furca_limits *l = &r->plan->limits;
 	uint64_t *const whole[] = {&l->memory_bytes, NULL, &l->processes, &l->open_files};
 	struct furca_value k, item;

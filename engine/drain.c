@@ -30,7 +30,7 @@ static int read_once(struct furca_drain *d, size_t most)
 		d->fn(d->owner, d->which, bytes, 0);
 		return 0;
 	}
-	d->open_mark = &open;
+	d->open_mark = &open; /* cppcheck-suppress autoVariables ; taken back below, unless d has gone */
 	d->fn(d->owner, d->which, bytes, (size_t)n);
 	if (!open)
 		return 0;

@@ -1,4 +1,5 @@
 /* Stored functions: add_function, list_functions, remove_function. */
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,6 +191,8 @@ static void on_checked(void *user, json_t *result, const struct furca_err *err, 
 static int start_check(struct furca_function_check *check, struct furca_err *err)
 {
 	struct furca_functions *functions = check->functions;
+
+	assert(check->made);
 	const char *interpreter = check->made->venv_id ? furca_env_interpreter(functions->envs, check->made->venv_id) : NULL;
 	char *argv[] = {(char *)(interpreter ? interpreter : FURCA_PYTHON), (char *)"-I", (char *)"-S", functions->tool_path, NULL};
 	json_t *request = json_pack("{s:s, s:s, s:s}", "language", check->made->language, "name", check->made->name, "source",

@@ -223,7 +223,7 @@ int furca_stream_send(struct furca_stream *s, struct furca_buf *buf, struct furc
 		r = -ENOBUFS;
 	else if (!(piece = calloc(1, sizeof(*piece))))
 		r = -ENOMEM;
-	if (r < 0) {
+	if (!piece) {
 		furca_fds_done(fds, n_fds);
 		furca_buf_clear(buf);
 		return r;
