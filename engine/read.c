@@ -300,10 +300,12 @@ void furca_read_forget(struct furca_call *call)
 	if (call->asked_of)
 		furca_cells_forget(call->engine->cells, call->asked_of, call);
 	call->asked_of = NULL;
-	if (call->phase == FURCA_CALL_LISTING && call->host && call->host->cell)
-		furca_init_forget(call->host->cell, call);
-	if (call->host && call->own_host)
+	if (call->host && call->own_host) {
+		/* Whatever phase the call has come to: its cell may be listing the changes still, and would answer to freed memory. */
+		if (call->host->cell)
+			furca_init_forget(call->host->cell, call);
 		furca_host_forget(call->host, call);
+	}
 	furca_init_unref(call->cell);
 	call->cell = NULL;
 }
