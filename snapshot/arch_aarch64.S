@@ -1,5 +1,6 @@
-/* aarch64; see arch.h. Calling convention: x0 … x3; struct furca_arch_context is x19 … x30, sp, d8 … d15. */
+/* aarch64; see arch.h. Calling convention: x0 … x4; struct furca_arch_context is x19 … x30, sp, d8 … d15. */
 #if defined(__aarch64__)
+#define SYS_CLONE 220
 #define SYS_CLONE3 435
 
 #define FUNCTION(name) .globl name; .hidden name; .type name, %function; name:
@@ -64,5 +65,21 @@ FUNCTION(furca_arch_clone)
 	blr x9
 	brk #1
 END(furca_arch_clone)
+
+FUNCTION(furca_arch_clone_plain)
+	mov x9, x3
+	mov x10, x4
+	mov x3, #0
+	mov x4, #0
+	mov x8, #SYS_CLONE
+	svc #0
+	cbz x0, 1f
+	ret
+1:	mov x29, #0
+	mov x30, #0
+	mov x0, x10
+	blr x9
+	brk #1
+END(furca_arch_clone_plain)
 #endif
 	.section .note.GNU-stack, "", %progbits

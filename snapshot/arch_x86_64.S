@@ -1,5 +1,6 @@
-/* x86-64; see arch.h. Calling convention: rdi, rsi, rdx, rcx; struct furca_arch_context is 8 words. */
+/* x86-64; see arch.h. Calling convention: rdi, rsi, rdx, rcx, r8; struct furca_arch_context is 8 words. */
 #if defined(__x86_64__)
+#define SYS_CLONE 56
 #define SYS_CLONE3 435
 #define SYS_RT_SIGRETURN 15
 
@@ -60,6 +61,21 @@ FUNCTION(furca_arch_clone)
 	call *%r8
 	hlt
 END(furca_arch_clone)
+
+FUNCTION(furca_arch_clone_plain)
+	mov %rcx, %r9
+	xor %r10d, %r10d
+	mov $SYS_CLONE, %eax
+	syscall
+	test %rax, %rax
+	jz 1f
+	ret
+1:	xor %ebp, %ebp
+	and $-16, %rsp
+	mov %r8, %rdi
+	call *%r9
+	hlt
+END(furca_arch_clone_plain)
 
 FUNCTION(furca_arch_restorer)
 	mov $SYS_RT_SIGRETURN, %eax

@@ -119,6 +119,20 @@ static int may_renumber(struct furca_err *err)
 }
 
 /*
+ * clone3, or the older call where a container's filter refuses that one (it cannot look at flags in memory): enough for a process
+ * that needs no numbers of its choosing.
+ */
+static long clone_process(struct clone_args *args, void (*fn)(void *), void *arg)
+{
+	long r = furca_arch_clone(args, sizeof(*args), fn, arg);
+
+	if (r != -ENOSYS || args->set_tid_size)
+		return r;
+	return furca_arch_clone_plain(args->flags | args->exit_signal, (char *)(uintptr_t)args->stack + args->stack_size,
+				      (int *)(uintptr_t)args->pidfd, fn, arg);
+}
+
+/*
  * The hop: a task that shares the caller's memory and descriptors, lasts for some microseconds, and enters the cell, so that the
  * clone is born there and the caller's own namespaces never change. It is a child of the caller's parent like the clone.
  */
@@ -127,7 +141,7 @@ static void hop(void *unused)
 	(void)unused;
 	making.result = furca_barriers_enter(furca_born.plan);
 	if (making.result == 0)
-		making.result = furca_arch_clone(&making.args, sizeof(making.args), furca_born_first, NULL);
+		making.result = clone_process(&making.args, furca_born_first, NULL);
 	furca_raw_exit(0);
 }
 
@@ -165,12 +179,12 @@ static long clone_now(bool cell, int *ret_pidfd)
 	}
 	bool forks = furca_born.way == FURCA_WAY_FORK;
 	if (!cell && !forks)
-		return furca_arch_clone(args, sizeof(*args), furca_born_first, NULL);
+		return clone_process(args, furca_born_first, NULL);
 	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PARENT,
 				  .stack = (uintptr_t)making.hop_stack,
 				  .stack_size = STACK_SIZE};
 	making.result = -ECANCELED;
-	long r = furca_arch_clone(&task, sizeof(task), forks ? hop_and_fork : hop, ret_pidfd);
+	long r = clone_process(&task, forks ? hop_and_fork : hop, ret_pidfd);
 	return r < 0 ? r : making.result;
 }
 

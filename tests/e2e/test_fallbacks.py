@@ -59,7 +59,7 @@ def test_less_will_do(filtered, names):
         assert client.bash("echo hello")["stdout"] == "hello\n"
 
 
-@pytest.mark.parametrize("names", ["mount:EPERM", "unshare,setns,mount:EPERM"])
+@pytest.mark.parametrize("names", ["mount:EPERM", "unshare,setns,mount:EPERM", "clone3"])
 def test_without_mounts_landlock_stands_in(filtered, names):
     engine, client = filtered(names)
     with client:
