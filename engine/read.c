@@ -60,12 +60,35 @@ static void refuse(struct furca_call *call, const struct furca_err *err)
 	furca_call_finish(call);
 }
 
+/* The list with its paths as text: a name may hold any bytes, and a client that is strict about UTF-8 would hang up. */
+static void take_files(struct furca_buf *out, struct furca_view body)
+{
+	struct furca_value v;
+	msgpack_packer pk;
+
+	furca_packer(&pk, out);
+	while (furca_value_enter(&body, &v) == 0) {
+		FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
+
+		if (v.kind == FURCA_MAP) {
+			msgpack_pack_map(&pk, v.count);
+		} else if (v.kind == FURCA_ARRAY) {
+			msgpack_pack_array(&pk, v.count);
+		} else if (v.kind == FURCA_STR) {
+			furca_utf8_lossy(&text, v.bytes.at, furca_view_size(v.bytes));
+			furca_pack_bytes(&pk, text.data, text.len);
+		} else {
+			furca_pack_raw(&pk, v.raw);
+		}
+	}
+}
+
 static void listed(void *owner, struct furca_view body, const struct furca_err *err)
 {
 	struct furca_call *call = owner;
 
 	if (!err)
-		(void)furca_buf_append(&call->files, body.at, furca_view_size(body));
+		take_files(&call->files, body);
 	furca_call_finish(call);
 }
 
@@ -132,7 +155,13 @@ static void inspected(void *owner, struct furca_view body, const struct furca_er
 		furca_call_refuse(call, err);
 		return;
 	}
-	(void)furca_map_get(body, "state", &state);
+	if (!furca_map_get(body, "state", &state) || state.kind == FURCA_NIL) {
+		struct furca_err failure = FURCA_ERR_INIT;
+
+		(void)furca_fail(&failure, FURCA_E_SYSTEM, 0, "the session could not be described");
+		furca_call_refuse(call, &failure);
+		return;
+	}
 	furca_packer(&pk, &out);
 	msgpack_pack_map(&pk, 3);
 	furca_pack_text(&pk, "ok");

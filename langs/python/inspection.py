@@ -51,13 +51,20 @@ class _Clock:
 
 
 def _kind(value):
-    if isinstance(value, types.ModuleType):
+    """By the real type alone: isinstance() would ask the value for its __class__, and run its code."""
+    kind = type(value)
+    if issubclass(kind, types.ModuleType):
         return "module"
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return "class"
-    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+    if issubclass(kind, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
         return "function"
     return "variable"
+
+
+def _utf8(word):
+    """With lone surrogates (names made by code, paths whose bytes are no UTF-8) written out: they have no form on the wire."""
+    return str.encode(word, "utf-8", "backslashreplace").decode()
 
 
 def _type(value):
@@ -106,14 +113,15 @@ def _text(name, value, limit):
 
 
 def _entry(clock, name, value, origin, limit):
-    entry = {"name": name, "kind": _kind(value), "type": clock.run(_type, value) or "?"}
+    kind = clock.run(_type, value)
+    entry = {"name": _utf8(name), "kind": _kind(value), "type": _utf8(kind) if isinstance(kind, str) and kind else "?"}
     for key, function in (("shape", _shape), ("bytes", _bytes)):
         found = clock.run(function, value) if entry["kind"] == "variable" else None
         if found is not None:
             entry[key] = found
     if limit:
         shown = clock.run(_text, name, value, limit)
-        entry["text"] = "<no text in time>" if shown is None else shown
+        entry["text"] = _utf8(shown) if isinstance(shown, str) else "<no text in time>"
     entry["set_by_call"], entry["changed_by_call"] = origin
     return entry
 
@@ -133,13 +141,13 @@ def state(namespace, hidden, origins, detail, name):
     limit = TEXT_ONE if name else TEXT["full" if detail == "full" else "names"]
     for key in names[:MAX_NAMES]:
         if detail == "summary":
-            entries.append({"name": key, "kind": _kind(namespace[key])})
+            entries.append({"name": _utf8(key), "kind": _kind(namespace[key])})
         else:
             entries.append(_entry(clock, key, namespace[key], origins.get(key, (None, None)), limit))
     answer = {"names": [] if detail == "summary" else entries, "count": len(names), "summary": _counts(entries) or "empty"}
     if detail == "full":
         import os
-        answer["cwd"] = os.getcwd()
-        answer["argv"] = [str(word) for word in sys.argv]
-        answer["path"] = [str(entry) for entry in sys.path]
+        answer["cwd"] = _utf8(os.getcwd())
+        answer["argv"] = [_utf8(str(word)) for word in sys.argv]
+        answer["path"] = [_utf8(str(entry)) for entry in sys.path]
     return answer

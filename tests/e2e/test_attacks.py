@@ -34,3 +34,28 @@ def test_reads_of_a_promoted_session_end_while_their_changes_are_listed(new_engi
                 assert read.wait(20)["error_type"] == "interrupted"
             assert client.python("1 + 1", state_mode="stateless")["result"] == 2
         assert engine.stop() == 0
+
+
+def test_names_of_changed_files_that_are_no_utf8(client):
+    """They came as they were, in a str: a strict client lost its connection, and all that was under way on it."""
+    client.python("1", session_name="s", state_mode="stateful")
+    answer = client.python(r"open(b'\xff\xfe', 'w'); open('\u00e9', 'w')", session_name="s", state_mode="read_only")
+    assert answer["ok"]
+    assert sorted(path.rpartition("/")[2] for path in answer["changes"]["files"]["added"]) == ["\u00e9", "\ufffd\ufffd"]
+
+
+@pytest.mark.parametrize("code", [
+    r"globals()['\udcff'] = 1",
+    r"class M(type):" "\n" r" def __getattribute__(self, name): raise KeyboardInterrupt" "\n" r"class K(metaclass=M): pass",
+    r"import os; os.mkdir(b'\xfe'); os.chdir(b'\xfe')",
+    r"import sys; sys.argv.append('\udcff')",
+])
+@pytest.mark.parametrize("detail", ["summary", "names", "full"])
+def test_inspection_of_what_cannot_be_written(new_engine, code, detail):
+    """The answer was ok, and its state nil."""
+    client = new_engine().client()
+    assert client.python(code + "\nplain = 1", session_name="s", state_mode="stateful")["ok"]
+    answer = client.call("inspect_session", session_name="s", detail=detail)
+    assert answer["ok"] and answer["state"]["count"] >= 1
+    if detail != "summary":
+        assert "plain" in [entry["name"] for entry in answer["state"]["names"]]
