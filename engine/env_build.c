@@ -21,7 +21,7 @@ int furca_env_run_tool(struct furca_envs *envs, json_t *request, void (*progress
 		       struct furca_tool **ret, struct furca_err *err)
 {
 	/* -I: neither the user's site-packages nor PYTHONPATH nor a module in the working directory can get in. */
-	char *argv[] = {(char *)FURCA_PYTHON, (char *)"-I", envs->tool_path, NULL};
+	char *argv[] = {(char *)FURCA_PYTHON, (char *)"-I", (char *)"-B", envs->tool_path, NULL};
 	FURCA_AUTO(free_json) char *line = json_dumps(request, JSON_COMPACT);
 
 	if (!line)

@@ -194,7 +194,7 @@ static int start_check(struct furca_function_check *check, struct furca_err *err
 
 	assert(check->made);
 	const char *interpreter = check->made->venv_id ? furca_env_interpreter(functions->envs, check->made->venv_id) : NULL;
-	char *argv[] = {(char *)(interpreter ? interpreter : FURCA_PYTHON), (char *)"-I", (char *)"-S", functions->tool_path, NULL};
+	char *argv[] = {(char *)(interpreter ? interpreter : FURCA_PYTHON), (char *)"-I", (char *)"-B", (char *)"-S", functions->tool_path, NULL};
 	json_t *request = json_pack("{s:s, s:s, s:s}", "language", check->made->language, "name", check->made->name, "source",
 				    check->made->source);
 	FURCA_AUTO_FREE char *line = json_dumps(request, JSON_COMPACT);

@@ -75,7 +75,7 @@ ATTEMPTS = [
     ("priority of the session", "", "renice -n 7 -p $$ >/dev/null", '[ "$(cut -d" " -f19 /proc/$$/stat)" = 7 ]'),
     ("limits of the session", "", "prlimit --pid $$ --nofile=100:200", '[ "$(ulimit -n)" = 100 ]', "prlimit"),
     ("affinity of a job", "sleep 30 & p=$!", "taskset -pc 0 $p >/dev/null", '[ "$(taskset -pc $p)" != "${affinity/\\$p/$p}" ] && [[ $(taskset -pc $p) = *": 0" ]]', "taskset"),
-    ("a process is left behind", "n=furca$RANDOM; cp $(type -P sleep) $n", "setsid ./$n 5 >/dev/null 2>&1 & sleep 0.1", "pgrep -x $n >/dev/null", "pgrep"),
+    ("a process is left behind", "n=furca$RANDOM; cp $(type -P sleep) $n", "setsid ./$n 5 >/dev/null 2>&1 & sleep 0.1", "sleep 1; pgrep -x $n >/dev/null", "pgrep"),
     ("a process left behind writes later", "", "(sleep 0.3; echo late >f) >/dev/null 2>&1 &", 'sleep 0.6; [ "$(<f)" != original ]'),
     ("/proc/$$/oom_score_adj", "", "echo 500 >/proc/$$/oom_score_adj", '[ "$(</proc/$$/oom_score_adj)" = 500 ]'),
     ("a SysV queue is left behind", "before=$(ipcs -q | wc -l)", "id=$(ipcmk -Q); echo ${id##* } >id", '[ $(ipcs -q | wc -l) != $before ] && ipcrm -q $(<id)', "ipcmk"),
