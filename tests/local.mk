@@ -74,7 +74,10 @@ check-cppcheck:
 		--suppress='missingReturn:langs/python/*' --suppress=memleak --suppress=resourceLeak --suppress=arrayIndexOutOfBoundsCond \
 		-D_GNU_SOURCE -I. base bridge snapshot langs engine
 
+# Folders are packed whole, from the build folder too: without what Python, and a `make check` before, left in them. A packed log
+# would be newer than its test, so that the test would not run in the packed tree.
 dist-hook:
 	find $(distdir) -name __pycache__ -o -name .pytest_cache -o -name '*.egg-info' | xargs rm -rf
+	find $(distdir)/tests -name '*.log' -o -name '*.trs' | xargs rm -f
 
 .PHONY: check-unit check-e2e check-asan check-valgrind check-tidy check-cppcheck format
