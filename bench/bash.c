@@ -323,7 +323,7 @@ int main(void)
 {
 	struct furca_error err;
 
-	if (furca_bench_begin("bench bash: calls against a bare pipe, a new bash, a replayed session") < 0)
+	if (furca_bench_begin("bench bash: calls against a bare pipe, a new bash, a replayed session", FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
 	if (bare_start(&bare) < 0 || host_start(&host) < 0)
 		return 77;

@@ -94,7 +94,7 @@ int main(void)
 	struct furca_error err;
 	int pair[2];
 
-	if (furca_bench_begin("bench call: what a stateful call costs beyond its two messages") < 0 ||
+	if (furca_bench_begin("bench call: what a stateful call costs beyond its two messages", FURCA_BENCH_ONE_CPU) < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return 77;
 	pid_t pid = fork();

@@ -89,7 +89,7 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "usage: furca-bench-read [MEGABYTES]\n");
 		return 2;
 	}
-	if (furca_bench_begin("bench read: a read-only call on a big session, huge pages on against off") < 0)
+	if (furca_bench_begin("bench read: a read-only call on a big session, huge pages on against off", FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
 	if (open_engine(true, &with, &err) < 0 || open_engine(false, &without, &err) < 0) {
 		(void)fprintf(stderr, "furca-bench-read: %s\n", err.message);

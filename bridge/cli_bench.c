@@ -56,6 +56,34 @@ static int list(const char *directory)
 	return FURCA_EXIT_CANNOT;
 }
 
+/*
+ * `--json FILE` and `--quick`, wherever they stand behind the name, are told to the program by the environment: it may start others.
+ * Returns how many arguments are left, or -1.
+ */
+static int take_options(int argc, char **argv)
+{
+	int left = 2;
+
+	for (int i = 2; i < argc; i++) {
+		if (strcmp(argv[i], "--quick") == 0) {
+			(void)setenv("FURCA_BENCH_QUICK", "1", 1);
+		} else if (strcmp(argv[i], "--json") == 0) {
+			char path[PATH_MAX], *file = argv[++i], *absolute = NULL;
+
+			if (!file || !*file)
+				return -1;
+			if (*file != '/' && getcwd(path, sizeof(path)) && asprintf(&absolute, "%s/%s", path, file) < 0)
+				return -1;
+			(void)setenv("FURCA_BENCH_JSON", absolute ? absolute : file, 1);
+			free(absolute);
+		} else {
+			argv[left++] = argv[i];
+		}
+	}
+	argv[left] = NULL;
+	return left;
+}
+
 int furca_cmd_bench(int argc, char **argv)
 {
 	char directory[PATH_MAX], path[2 * PATH_MAX];
@@ -69,6 +97,8 @@ int furca_cmd_bench(int argc, char **argv)
 		return list(directory);
 	if (argv[1][0] == '-' || strchr(argv[1], '/'))
 		return furca_cli_usage("bench", "'%s' is no benchmark; `furca bench` lists them", argv[1]);
+	if (take_options(argc, argv) < 0)
+		return furca_cli_usage("bench", "--json needs a file");
 	(void)snprintf(path, sizeof(path), "%s/" PREFIX "%s", directory, argv[1]);
 	/* The engine that it starts is this program. */
 	char self[PATH_MAX];

@@ -95,8 +95,10 @@ static const char mcp_help[] =
 	"  --state-dir DIR, --workdir DIR, --config FILE   of the engine inside, as for `furca serve`\n";
 
 static const char bench_help[] =
-	"[NAME [ARG…]]\n\nLists the benchmarks, or runs one on this machine. It starts engines of its own, pins one CPU and prints ratios with their\n"
-	"goals. Exit status 0 where they are met, 1 where one is missed, 77 where the machine is too noisy to say.\n\n"
+	"[NAME [ARG…] [--quick] [--json FILE]]\n\nLists the benchmarks, or runs one on this machine. It starts engines of its own, pins one CPU and prints ratios with\n"
+	"their goals. Exit status 0 where they are met, 1 where one is missed, 77 where the machine is too noisy to say.\n\n"
+	"  --quick            fewer rounds, smaller sizes\n"
+	"  --json FILE        also append what is measured to FILE, a line of JSON each\n\n"
 	"  call               a trivial stateful call against a bare request over a socket\n"
 	"  read [MEGABYTES]   a read-only call on a big session, with huge pages against without\n";
 
