@@ -118,12 +118,14 @@ static void pass_output(struct furca_call *call)
 static void deliver(struct furca_call *call, const struct furca_buf *value)
 {
 	struct furca_engine *engine = call->engine;
+	struct furca_value raised = {0};
 
-	if (call->origin)
+	if (call->origin) {
 		pass_output(call);
-	if (call->origin)
-		furca_functions_finished(engine->functions, call->origin, view_of(value));
-	else if (!call->client_gone)
+		(void)furca_map_get(view_of(&call->done), "raised", &raised);
+		furca_functions_finished(engine->functions, call->origin, view_of(value), raised.kind == FURCA_MAP ? raised.raw : (struct furca_view){0});
+	}
+	if (!call->origin && !call->client_gone)
 		furca_engine_answer(engine, call->client, call->msgid, value);
 }
 
@@ -194,24 +196,55 @@ static struct furca_call *call_new(struct furca_engine *engine, const struct fur
 	return call;
 }
 
-/* A JSON list of names becomes a packed array: what the lanes compare with. */
-static int pack_allowed(struct furca_call *call, const char *json)
+/* The names of a packed array as a JSON list; NULL: it is none. */
+static json_t *list_of(struct furca_view packed)
 {
-	json_t *list = json ? json_loads(json, 0, NULL) : NULL;
-	msgpack_packer pk;
+	struct furca_value array, item;
+	json_t *list = json_array();
 
-	if (!json)
+	if (furca_value_of(packed, &array) < 0 || array.kind != FURCA_ARRAY) {
+		json_decref(list);
+		return NULL;
+	}
+	packed = furca_value_inside(&array);
+	while (furca_value_next(&packed, &item) == 0)
+		if (item.kind == FURCA_STR)
+			(void)json_array_append_new(list, json_stringn((const char *)item.bytes.at, furca_view_size(item.bytes)));
+	return list;
+}
+
+/* What it may call, as a packed array that the lanes compare with: the names that stand in its own list and in its callers'. */
+static int pack_allowed(struct furca_call *call, const struct furca_call_request *request)
+{
+	const struct furca_view *within = request->within;
+	struct furca_view first = furca_view_size(within[0]) ? within[0] : within[1];
+	json_t *list, *name;
+	msgpack_packer pk;
+	uint32_t count = 0;
+	size_t i;
+
+	if (!request->capabilities && furca_view_size(first) == 0)
 		return 0;
+	list = request->capabilities ? json_loads(request->capabilities, 0, NULL) : list_of(first);
 	if (!json_is_array(list)) {
 		json_decref(list);
 		return -EINVAL;
 	}
-	furca_packer(&pk, &call->allowed);
-	msgpack_pack_array(&pk, json_array_size(list));
-	for (size_t i = 0; i < json_array_size(list); i++) {
-		const char *name = json_string_value(json_array_get(list, i));
+	for (int pass = 0; pass < 2; pass++) {
+		if (pass == 1) {
+			furca_packer(&pk, &call->allowed);
+			msgpack_pack_array(&pk, count);
+		}
+		json_array_foreach(list, i, name) {
+			const uint8_t *at = (const uint8_t *)json_string_value(name);
+			struct furca_view view = {at, at ? at + json_string_length(name) : at};
 
-		furca_pack_text(&pk, name ? name : "");
+			if (!at || !furca_capability_allows(within[0], view) || !furca_capability_allows(within[1], view))
+				continue;
+			count += pass == 0;
+			if (pass == 1)
+				furca_pack_bytes(&pk, view.at, furca_view_size(view));
+		}
 	}
 	json_decref(list);
 	return call->allowed.failed;
@@ -225,7 +258,7 @@ static void refuse_no_memory(struct furca_engine *engine, const struct furca_cal
 	(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for another call");
 	furca_result_refusal((struct furca_view){NULL, NULL}, NULL, &err, true, &out);
 	if (request->origin)
-		furca_functions_finished(engine->functions, request->origin, view_of(&out));
+		furca_functions_finished(engine->functions, request->origin, view_of(&out), (struct furca_view){0});
 	else
 		furca_engine_answer(engine, request->client, request->msgid, &out);
 }
@@ -286,7 +319,7 @@ void furca_call_begin(struct furca_engine *engine, const struct furca_call_reque
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_call *call = call_new(engine, request);
 
-	if (!call || call->args.failed || call->function.failed || pack_allowed(call, request->capabilities) < 0) {
+	if (!call || call->args.failed || call->function.failed || pack_allowed(call, request) < 0) {
 		if (call)
 			call_free(call);
 		refuse_no_memory(engine, request);

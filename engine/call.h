@@ -83,7 +83,8 @@ struct furca_call_request {
 	furca_client_id client;
 	uint64_t msgid, origin;
 	struct furca_view args, function, received;
-	const char *capabilities; /* JSON list or NULL */
+	const char *capabilities;     /* JSON list or NULL */
+	struct furca_view within[2]; /* the caller's own bounds: packed arrays, empty where there is none. What it may call is in all three */
 	int64_t deadline_us;	  /* of the call it belongs to; FURCA_NEVER */
 	bool harmless;		  /* it is called from a read-only call */
 	unsigned depth;		  /* of calls of stored functions */

@@ -159,12 +159,12 @@ static struct pending *take_pending(struct furca_engine *engine, uint64_t id, st
 	return ret->lane ? ret : NULL;
 }
 
-static bool is_allowed(const struct furca_lanes *lanes, struct furca_view name)
+bool furca_capability_allows(struct furca_view list, struct furca_view name)
 {
-	struct furca_view list = {lanes->allowed.data, lanes->allowed.data + lanes->allowed.len};
 	struct furca_value array, item;
 
-	if (lanes->allowed.len == 0)
+	/* A handle was given by a capability that might be called; whoever has its name may use it. */
+	if (furca_view_size(list) == 0 || (furca_view_size(name) > 0 && *name.at == '@'))
 		return true;
 	if (furca_value_of(list, &array) < 0 || array.kind != FURCA_ARRAY)
 		return false;
@@ -176,6 +176,11 @@ static bool is_allowed(const struct furca_lanes *lanes, struct furca_view name)
 	return false;
 }
 
+static struct furca_view allowed_of(const struct furca_lanes *lanes)
+{
+	return (struct furca_view){lanes->allowed.data, lanes->allowed.data + lanes->allowed.len};
+}
+
 static void on_capability(struct lane *lane, const struct furca_frame_view *frame)
 {
 	static const uint8_t no_args[] = {0x90}, no_kwargs[] = {0x80};
@@ -183,6 +188,7 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 	struct furca_engine *engine = lanes->engine;
 	struct furca_value args = {.raw = {no_args, no_args + 1}, .kind = FURCA_ARRAY};
 	struct furca_value kwargs = {.raw = {no_kwargs, no_kwargs + 1}, .kind = FURCA_MAP};
+	struct furca_value within = {0};
 	struct furca_view name;
 	uint64_t id;
 
@@ -192,11 +198,12 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 	}
 	(void)furca_map_get(frame->body, "args", &args);
 	(void)furca_map_get(frame->body, "kwargs", &kwargs);
+	(void)furca_map_get(frame->body, "allowed", &within);
 	if (args.kind != FURCA_ARRAY || kwargs.kind != FURCA_MAP) {
 		fail_call(lane, frame->call, "TypeError", "the arguments of a capability are a list and a map", NULL);
 		return;
 	}
-	if (!is_allowed(lanes, name)) {
+	if (!furca_capability_allows(allowed_of(lanes), name) || !furca_capability_allows(within.raw, name)) {
 		engine->stats.capability_refused++;
 		char text[256];
 
@@ -458,6 +465,7 @@ bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct
 		return false;
 	request->client = p->lane->lanes->client;
 	request->msgid = p->lane->lanes->msgid;
+	request->within[0] = allowed_of(p->lane->lanes);
 	if (p->lane->lanes->call)
 		request->deadline_us = p->lane->lanes->call->deadline_us;
 	return !would_wait_for_itself(engine, p->lane->lanes->call, request);

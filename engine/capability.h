@@ -25,6 +25,9 @@ void furca_lanes_free(struct furca_lanes *lanes);
  */
 void furca_lanes_serve(struct furca_lanes *lanes, struct furca_call *call, bool read_only, struct furca_view allowed);
 
+/* Whether a packed array of names (as for furca_lanes_serve) has that name; a list that is no array allows nothing. */
+bool furca_capability_allows(struct furca_view list, struct furca_view name);
+
 /* Whether a call is open on them: code waits for an answer. */
 unsigned furca_lanes_open(const struct furca_lanes *lanes);
 
@@ -39,7 +42,8 @@ struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t
 
 struct furca_call_request;
 /*
- * Makes a function's call from a lane a part of the call that the lane belongs to: its client, number and deadline. False where the lane has
+ * Makes a function's call from a lane a part of the call that the lane belongs to: its client, number, deadline and the capabilities that it
+ * may call (request->within[0], borrowed from the lane). False where the lane has
  * gone, or where the call would wait for itself.
  */
 bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct furca_call_request *request);

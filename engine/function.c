@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "bridge/wire/nearest.h"
 #include "engine/function_private.h"
-#include "engine/pack.h"
 #include "langs/lang.h"
 
 #include "base/banned.h"
@@ -45,6 +44,20 @@ int furca_function_unknown(const struct furca_functions *functions, struct furca
 		(void)snprintf(suggestion, sizeof(suggestion), "Store it with add_function; none is stored now.");
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, suggestion, "There is no stored function '%.*s'.",
 				  (int)FURCA_MIN(furca_view_size(name), 128), (const char *)name.at);
+}
+
+void furca_function_pack_capabilities(msgpack_packer *pk, const struct furca_function *function)
+{
+	json_t *allowed = function->capabilities ? json_loads(function->capabilities, 0, NULL) : NULL, *name;
+	size_t i;
+
+	if (allowed)
+		msgpack_pack_array(pk, json_array_size(allowed));
+	else
+		msgpack_pack_nil(pk);
+	json_array_foreach(allowed, i, name)
+		furca_pack_text(pk, json_string_value(name));
+	json_decref(allowed);
 }
 
 void furca_function_free(struct furca_function *function)

@@ -40,6 +40,7 @@ struct furca_function_call {
 	struct furca_view function;	/* packed map {name, source, args, kwargs}, as HOST RUN has it */
 	struct furca_view received;	/* what to put under `received` in a refusal: packed map */
 	const char *capabilities;	/* JSON list of the capabilities it may call, or NULL: all */
+	struct furca_view within;	/* packed array of those that the code which calls it may, within its process; empty: all */
 	furca_client_id client;		/* from a client: whose call it is */
 	uint64_t msgid;
 	furca_function_origin origin;	/* from a lane: which; then client and msgid are 0 */
@@ -86,8 +87,9 @@ void furca_functions_client_gone(struct furca_functions *functions, furca_client
 
 /* A FUNCTION frame came on a lane. `body` is its map of fields. Ends in exactly one events.reply. */
 void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body);
-/* The call that events.call began for a lane has ended. `result` is the packed result map. */
-void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result);
+/* The call that events.call began for a lane has ended. `result` is the packed result map, `raised` what DONE says under that name (a map, or
+ * empty). */
+void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view raised);
 
 /* Packs the array [{name, language, doc?}] that DESCRIBE answers with under "functions". 0 or -errno. */
 int furca_functions_describe(struct furca_functions *functions, struct furca_buf *out);

@@ -6,7 +6,6 @@
 #include "base/auto.h"
 #include "engine/function_private.h"
 #include "engine/method.h"
-#include "engine/pack.h"
 
 #include "base/banned.h"
 
@@ -44,17 +43,19 @@ static int read_arguments(struct furca_view from, struct furca_view *ret_args, s
 	return 0;
 }
 
-/* {name, source, args, kwargs}, as HOST RUN has it. */
+/* {name, source, capabilities, args, kwargs}, as HOST RUN has it. */
 static void pack_function(struct furca_buf *out, const struct furca_function *function, struct furca_view args, struct furca_view kwargs)
 {
 	msgpack_packer pk;
 
 	furca_packer(&pk, out);
-	msgpack_pack_map(&pk, 4);
+	msgpack_pack_map(&pk, 5);
 	furca_pack_text(&pk, "name");
 	furca_pack_text(&pk, function->name);
 	furca_pack_text(&pk, "source");
 	furca_pack_text(&pk, function->source);
+	furca_pack_text(&pk, "capabilities");
+	furca_function_pack_capabilities(&pk, function);
 	furca_pack_text(&pk, "args");
 	if (furca_view_size(args))
 		furca_pack_raw(&pk, args);
@@ -171,11 +172,13 @@ static void give_inline(struct furca_functions *functions, furca_function_origin
 	msgpack_packer pk;
 
 	furca_packer(&pk, &out);
-	msgpack_pack_map(&pk, 2);
+	msgpack_pack_map(&pk, 3);
 	furca_pack_text(&pk, "name");
 	furca_pack_text(&pk, function->name);
 	furca_pack_text(&pk, "source");
 	furca_pack_text(&pk, function->source);
+	furca_pack_text(&pk, "capabilities");
+	furca_function_pack_capabilities(&pk, function);
 	functions->events.reply(functions->events.user, origin, FURCA_LANE_INLINE, view_of(&out));
 }
 
@@ -186,6 +189,7 @@ static int start(struct furca_functions *functions, furca_function_origin origin
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
 	struct furca_function_pending *pending;
 	struct furca_view positional, named;
+	struct furca_value within = {0};
 	int r = read_arguments(body, &positional, &named, err);
 
 	if (r < 0)
@@ -197,9 +201,11 @@ static int start(struct furca_functions *functions, furca_function_origin origin
 	*pending = (struct furca_function_pending){.next = functions->pending, .origin = origin, .prints = !strcmp(function->language, "bash")};
 	(void)snprintf(pending->name, sizeof(pending->name), "%s", function->name);
 	functions->pending = pending;
+	(void)furca_map_get(body, "allowed", &within);
 	functions->events.call(functions->events.user,
 			       &(struct furca_function_call){.args = coordinate, .function = view_of(&packed), .received = coordinate,
-							     .capabilities = function->capabilities, .origin = origin, .harmless = harmless});
+							     .capabilities = function->capabilities, .within = within.raw, .origin = origin,
+							     .harmless = harmless});
 	return 0;
 }
 
@@ -280,46 +286,32 @@ void furca_functions_lane(struct furca_functions *functions, furca_function_orig
 	}
 }
 
-/* "ValueError: text" at the end of a traceback: its type's name to `type`, its text to *ret. */
-static void split_error(struct furca_view error, char *type, size_t size, struct furca_view *ret)
-{
-	const uint8_t *line = error.at, *at;
-
-	for (at = error.at; at < error.end; at++)
-		if (*at == '\n' && at + 1 < error.end && at[1] != ' ' && at[1] != '\n')
-			line = at + 1;
-	for (at = line; at < error.end && *at != ':' && *at != '\n'; at++)
-		;
-	(void)snprintf(type, size, "%.*s", (int)FURCA_MIN((size_t)(at - line), size - 1), (const char *)line);
-	ret->at = at < error.end && *at == ':' ? at + 1 + (at + 1 < error.end && at[1] == ' ') : at;
-	ret->end = error.end;
-	if (!*type || strcspn(type, " \t(\"'") != strlen(type)) {
-		(void)snprintf(type, size, "RuntimeError");
-		*ret = error;
-	}
-}
-
-/* A result map that is not ok, as an exception in the caller. */
-static void give_failure(struct furca_functions *functions, furca_function_origin origin, struct furca_view result)
+/* A result map that is not ok, as an exception in the caller; `raised` is what the host said of it. */
+static void give_failure(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view raised)
 {
 	static const struct {
 		const char *word, *type;
 	} type_of[] = {{"timeout", "TimeoutError"}, {"validation", "ValueError"}, {"isolation", "PermissionError"}, {"interrupted", "KeyboardInterrupt"}};
-	struct furca_view error = {0}, word = {0}, suggestion = {0}, message;
-	FURCA_AUTO_FREE char *advice = NULL;
-	char type[128] = "RuntimeError";
+	struct furca_view error = {0}, word = {0}, suggestion = {0}, name = {0}, message;
+	FURCA_AUTO_FREE char *advice = NULL, *type = NULL;
+	const char *plain = "RuntimeError";
+	bool own;
 
 	(void)furca_map_text(result, "error", &error);
 	(void)furca_map_text(result, "error_type", &word);
-	if (furca_map_text(result, "suggestion", &suggestion))
-		advice = furca_view_dup(suggestion);
+	(void)furca_map_text(result, "suggestion", &suggestion);
 	message = error;
-	if (furca_view_is(word, "exception"))
-		split_error(error, type, sizeof(type), &message);
+	own = furca_view_is(word, "exception") && furca_map_text(raised, "type", &name) && furca_map_text(raised, "message", &message);
+	if (own && (type = furca_view_dup(name)))
+		plain = type;
+	if (own)
+		(void)furca_map_text(raised, "suggestion", &suggestion);
+	if (furca_view_size(suggestion))
+		advice = furca_view_dup(suggestion);
 	for (size_t i = 0; i < FURCA_COUNT(type_of); i++)
 		if (furca_view_is(word, type_of[i].word))
-			(void)snprintf(type, sizeof(type), "%s", type_of[i].type);
-	fail_lane(functions, origin, type, message, furca_view_is(word, "exception") ? error : (struct furca_view){0}, advice);
+			plain = type_of[i].type;
+	fail_lane(functions, origin, plain, message, own ? error : (struct furca_view){0}, advice);
 }
 
 /* What a bash function printed, without the newlines at its end; a status other than 0 is a failure. */
@@ -353,7 +345,7 @@ static void give_printed(struct furca_functions *functions, const struct furca_f
 	give_value(functions, call->origin, furca_value_of(view_of(&packed), &value) == 0 ? &value : NULL);
 }
 
-void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result)
+void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view raised)
 {
 	struct furca_function_pending **link = &functions->pending;
 	struct furca_value value = {.kind = FURCA_NIL};
@@ -368,7 +360,7 @@ void furca_functions_finished(struct furca_functions *functions, furca_function_
 	*link = call->next;
 	(void)furca_map_bool(result, "ok", &ok);
 	if (!ok) {
-		give_failure(functions, origin, result);
+		give_failure(functions, origin, result, raised);
 	} else if (call->prints) {
 		give_printed(functions, call, result);
 	} else if (furca_map_get(result, "result", &value) && value.kind != FURCA_NIL) {

@@ -10,7 +10,6 @@
 #include "bridge/wire/limits.h"
 #include "engine/function_private.h"
 #include "engine/method.h"
-#include "engine/pack.h"
 #include "langs/lang.h"
 
 #include "base/banned.h"
@@ -233,9 +232,6 @@ static int add(struct furca_functions *functions, furca_client_id client, uint64
 
 static void pack_function(msgpack_packer *pk, const struct furca_function *function)
 {
-	json_t *allowed = function->capabilities ? json_loads(function->capabilities, 0, NULL) : NULL, *name;
-	size_t i;
-
 	msgpack_pack_map(pk, 8);
 	furca_pack_text(pk, "name");
 	furca_pack_text(pk, function->name);
@@ -249,13 +245,7 @@ static void pack_function(msgpack_packer *pk, const struct furca_function *funct
 	else
 		msgpack_pack_nil(pk);
 	furca_pack_text(pk, "capabilities");
-	if (allowed)
-		msgpack_pack_array(pk, json_array_size(allowed));
-	else
-		msgpack_pack_nil(pk);
-	json_array_foreach(allowed, i, name)
-		furca_pack_text(pk, json_string_value(name));
-	json_decref(allowed);
+	furca_function_pack_capabilities(pk, function);
 	furca_pack_text(pk, "doc");
 	furca_pack_text_or_nil(pk, function->doc);
 	furca_pack_text(pk, "created_at");

@@ -4,6 +4,7 @@
 #include "bridge/wire/limits.h"
 #include "engine/function.h"
 #include "engine/loop.h"
+#include "engine/pack.h"
 
 #define FURCA_FUNCTION_MAX_DOC (64U << 10)
 #define FURCA_FUNCTION_MAX 10000 /* stored at once */
@@ -57,6 +58,8 @@ struct furca_function *furca_function_find(const struct furca_functions *functio
 /* The stored name nearest to one that is not known; NULL where none is stored. */
 const char *furca_function_nearest(const struct furca_functions *functions, struct furca_view name);
 void furca_function_free(struct furca_function *function);
+/* The list of capabilities that it may call; nil: all. */
+void furca_function_pack_capabilities(msgpack_packer *pk, const struct furca_function *function);
 /* Takes it over, in the place of one with the same name. True where there was one. */
 bool furca_function_keep(struct furca_functions *functions, struct furca_function *function);
 void furca_function_drop(struct furca_functions *functions, struct furca_function *function);

@@ -85,6 +85,7 @@ static void function_call(void *user, const struct furca_function_call *function
 		.function = function->function,
 		.received = function->received,
 		.capabilities = function->capabilities,
+		.within[1] = function->within,
 		.deadline_us = FURCA_NEVER,
 		.harmless = function->harmless,
 	};
@@ -104,7 +105,7 @@ static void function_call(void *user, const struct furca_function_call *function
 		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 
 		furca_result_refusal(function->args, NULL, &err, true, &out);
-		furca_functions_finished(engine->functions, function->origin, (struct furca_view){out.data, out.data + out.len});
+		furca_functions_finished(engine->functions, function->origin, (struct furca_view){out.data, out.data + out.len}, (struct furca_view){0});
 		return;
 	}
 	furca_call_begin(engine, &request);

@@ -118,6 +118,7 @@ static void done_free(struct furca_host_done *done)
 {
 	furca_buf_done(&done->error);
 	furca_buf_done(&done->suggestion);
+	furca_buf_done(&done->raised);
 	furca_buf_done(&done->result);
 	furca_buf_done(&done->result_text);
 	furca_buf_done(&done->display);
@@ -128,13 +129,14 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 		      int64_t run_us)
 {
 	msgpack_packer pk;
-	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 12);
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 13);
 
 	pack_text(&pk, "how", done->how ? done->how : "ok");
 	pack_key(&pk, "exit_code");
 	msgpack_pack_int64(&pk, done->exit_code);
 	pack_buf_text(&pk, "error", &done->error);
 	pack_buf_text(&pk, "suggestion", &done->suggestion);
+	pack_buf_value(&pk, "raised", &done->raised);
 	pack_buf_value(&pk, "result", &done->result);
 	pack_buf_text(&pk, "result_text", &done->result_text);
 	pack_uint(&pk, "result_text_cut", done->result_text_cut);

@@ -43,6 +43,7 @@ struct furca_host_done {
 	bool changed; /* false only where nothing in memory differs from before the call */
 	struct furca_buf error;	      /* UTF-8; empty: none */
 	struct furca_buf suggestion;  /* UTF-8; empty: none */
+	struct furca_buf raised;      /* one packed map; empty: none */
 	struct furca_buf result;      /* one packed value; empty: missing */
 	struct furca_buf result_text; /* UTF-8; empty: none */
 	uint64_t result_text_cut;     /* bytes left out of it */

@@ -13,7 +13,7 @@
  *             cwd: str?  env: {str: str|nil}?   applied before the code (nil unsets)
  *             read_only: bool            tells code so; the copy's barriers do the work
  *             max_result: uint  max_text: uint   bytes of `result` and `result_text`
- *             function: {name: str, source: str, args: array, kwargs: map}?   instead of code
+ *             function: {name: str, source: str, capabilities: [str]?, args: array, kwargs: map}?   instead of code
  *             descriptors: [stdout, stderr]   write ends of this call's own pipes; or none: the last call's stay,
  *                                             which nobody else holds
  *   CLONE     role: uint                 enum furca_clone_role
@@ -31,6 +31,7 @@
  *             exit_code: int             as the result map has it
  *             error: str?                for a model: user frames only
  *             suggestion: str?
+ *             raised: {type: str, message: str, suggestion: str?}?   the exception that ended a function, for who called it
  *             result: any?               plain and within max_result, else missing
  *             result_text: str?  result_text_cut: uint   bytes left out of it
  *             display: [map]?

@@ -6,15 +6,17 @@
  * over, so nothing in a frame can forge an origin; answers go back on the lane that asked, so no two callers can mix them.
  *
  * FROM_LANE (`call`: the caller's own number, unique on the lane; several may be under way)
- *   CAPABILITY  name: str  args: array  kwargs: map
- *   FUNCTION    name: str  args: array  kwargs: map  state_mode: str?  session_id: int?  session_name: str?
+ *   CAPABILITY  name: str  args: array  kwargs: map  allowed: [str]?
+ *   FUNCTION    name: str  args: array  kwargs: map  state_mode: str?  session_id: int?  session_name: str?  allowed: [str]?
  *   DESCRIBE    (no fields)   -> VALUE {capabilities: [{name, effect, doc?, params?}], functions: [{name, language, doc?}]}
  *   RELEASE     handle: str        no answer
  * TO_LANE
  *   VALUE       value: any
  *   FAILED      type: str  message: str  traceback: str?  suggestion: str?
- *   INLINE      name: str  source: str   answers a FUNCTION whose target is the caller's own session: run it there, by yourself
+ *   INLINE      name: str  source: str  capabilities: [str]?   answers a FUNCTION whose target is the caller's own session: run it there, by yourself
  *                                        (the args and kwargs are those that were sent)
+ * `allowed`: the call comes from a stored function that runs in this process and may call no other capabilities. It is the host's own
+ * word, on top of what the engine knows of the call.
  */
 #pragma once
 

@@ -254,9 +254,9 @@ class _Stored:
     """A stored function under way: its source runs in the session's namespace; what that bound goes again when the last one
     that bound it has ended, since they nest, and coroutines overlap."""
 
-    def __init__(self, name, source):
-        self.name = name
-        filename = "<function %s>" % name
+    def __init__(self, name, source, capabilities=None):
+        self.name, self.capabilities = name, capabilities
+        self.filename = filename = "<function %s>" % name
         _remember(filename, source)
         tree = _compile(source, filename, "exec", FLAGS | ast.PyCF_ONLY_AST)
         self.code = _compile(tree, filename, "exec", FLAGS)
@@ -264,6 +264,14 @@ class _Stored:
         for key in self.bound:
             lent = _lent.setdefault(key, [0, main.__dict__.get(key, _call), []])
             lent[0] += 1
+        self.enter()
+
+    def enter(self):
+        self.entered = capability.enter(self.filename, self.capabilities)
+
+    def leave(self):
+        capability.leave(self.entered)
+        self.entered = None
 
     def target(self):
         """The function, once its source has run."""
@@ -278,6 +286,7 @@ class _Stored:
 
     def restore(self):
         names = main.__dict__
+        self.leave()
         for key in self.bound:
             lent = _lent[key]
             lent[0] -= 1
@@ -295,7 +304,7 @@ class _Stored:
 def _function_steps(function):
     """The steps of a RUN that has a function: its source, then its call."""
     _lent.clear()
-    stored = _Stored(function["name"], function["source"])
+    stored = _Stored(function["name"], function["source"], function.get("capabilities"))
     args = function.get("args") or []
     kwargs = function.get("kwargs") or {}
 
@@ -313,10 +322,10 @@ def _loop_runs():
     return events is not None and events._get_running_loop() is not None
 
 
-def _run_here(name, source, args, kwargs):
+def _run_here(here, args, kwargs):
     """A stored function called from code of this session, whose namespace it is for. Other threads see its names meanwhile."""
     _call.changed = True
-    stored = _Stored(name, source)
+    stored = _Stored(*here)
     value = None
     try:
         pending = eval(stored.code, main.__dict__)
@@ -330,10 +339,12 @@ def _run_here(name, source, args, kwargs):
     finally:
         if not isinstance(value, types.CoroutineType) or not _loop_runs():
             stored.restore()
+    stored.leave()  # until it is awaited, the caller's code goes on
     return _restored(value, stored)
 
 
 async def _restored(coroutine, stored):
+    stored.enter()
     try:
         return await coroutine
     finally:
@@ -515,9 +526,10 @@ def _finish(error, shown):
     displayed = display.end()
     data, left = shown or (None, 0)
     suggestion = None if error is None else _suggestion(error)
+    raised = errors.raised(error) if error is not None and _call.restore is not None else None
     _call.before = {}
     _call.interrupted = False
-    return how, status, said, suggestion, data, left, displayed, changes, _call.changed
+    return how, status, said, suggestion, raised, data, left, displayed, changes, _call.changed
 
 
 def end_child(error):

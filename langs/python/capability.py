@@ -4,6 +4,7 @@ A call blocks and gives its value, from any thread and from forked children. In 
 once or by way of gather and the like (awaits.py tells), gives an awaitable instead, so that the event loop goes on.
 """
 
+import _contextvars
 import builtins
 import os
 import sys
@@ -85,7 +86,7 @@ class Handle:
     def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
-        return Capability("%s.%s" % (self._token.decode("utf-8", "backslashreplace"), name))
+        return Capability("%s.%s" % (self._token.decode("utf-8", "backslashreplace"), name), None, self)
 
     def __eq__(self, other):
         return isinstance(other, Handle) and other._token == self._token
@@ -258,31 +259,76 @@ class Pending:
 Pending.__module__ = "capabilities"
 
 
+# The capabilities that stored functions may call which run in this process, beside code that may call others. What holds is what stands
+# in all of: the list of the function under way in this context (tasks inherit it), the lists of those whose code is on the stack
+# (threads, callbacks), and what held where the name was looked up (a capability handed to a thread or a pool).
+limits = {}        # file name of a stored function's source -> what it may call; of those that declare it
+_within = _contextvars.ContextVar("furca_within", default=None)
+
+
+def _meet(one, other):
+    return other if one is None else one if other is None else one & other
+
+
+def _bound(frame, own):
+    """What may be called from here: a frozenset of names, or None: everything."""
+    bound = _meet(own, _within.get())
+    while frame is not None:
+        bound = _meet(bound, limits.get(frame.f_code.co_filename))
+        frame = frame.f_back
+    return bound
+
+
+def enter(filename, names):
+    """A stored function begins. What to give to leave()."""
+    if names is None:
+        limits.pop(filename, None)
+        return None
+    limits[filename] = frozenset(names)
+    before = _within.get()
+    _within.set(_meet(before, limits[filename]))
+    return (before,)
+
+
+def leave(entered):
+    if entered is not None:
+        _within.set(entered[0])
+
+
+def _with_bound(extra, frame, own=None):
+    """The fields of a call and what bounds it."""
+    bound = _bound(frame if limits else None, own)
+    if bound is None:
+        return extra
+    return dict(extra or {}, allowed=sorted(bound))
+
+
 def _running_loop():
     events = sys.modules.get("asyncio.events")
     return events._get_running_loop() if events else None
 
 
-def _invoke(kind, name, args, kwargs, extra, frame):
+def _invoke(kind, name, args, kwargs, extra, frame, own=None):
     if _unused:
         give_back()
+    extra = _with_bound(extra, frame, own)
     loop = _running_loop()
     if loop is not None and awaits.is_awaited(frame):
         future = _loop_lane(loop).start(kind, name, args, kwargs, extra)
         return Pending(loop.create_task(_follow(future, args, kwargs)) if kind == FUNCTION else future)
     value = host.call(kind, name, args, kwargs, extra)
-    return run_here(value[0], value[1], args, kwargs) if type(value) is tuple else value
+    return run_here(value, args, kwargs) if type(value) is tuple else value
 
 
-def run_here(name, source, args, kwargs):
+def run_here(stored, args, kwargs):
     """A stored function whose place is this very process; calls.py puts its own in this place."""
-    raise NotImplementedError(name)
+    raise NotImplementedError(stored[0])
 
 
 async def _follow(future, args, kwargs):
     value = await future
     if type(value) is tuple:
-        value = run_here(value[0], value[1], args, kwargs)
+        value = run_here(value, args, kwargs)
         if hasattr(value, "__await__"):
             value = await value
     return value
@@ -329,10 +375,15 @@ def _signature(entry):
 class Capability:
     """One capability, or a group of them: attributes lead deeper, a call leaves the session."""
 
-    __slots__ = ("_name", "__weakref__")
+    __slots__ = ("_name", "_own", "_handle", "__weakref__")
 
-    def __init__(self, name):
+    def __init__(self, name, own=None, handle=None):
         self._name = name
+        self._own = own
+        self._handle = handle  # whose method it is: lives as long
+
+    def _deeper(self, name, frame):
+        return Capability(self._name + "." + name if self._name else name, _bound(frame if limits else None, self._own), self._handle)
 
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):
@@ -345,15 +396,15 @@ class Capability:
             elif name == "__qualname__":
                 return self._name
             raise AttributeError(name)
-        return Capability(self._name + "." + name if self._name else name)
+        return self._deeper(name, sys._getframe(1))
 
     def __getitem__(self, name):
-        return Capability(self._name + "." + name if self._name else name)
+        return self._deeper(name, sys._getframe(1))
 
     def __call__(self, *args, **kwargs):
         if not self._name:
             raise TypeError("name a capability: capabilities.NAME(...)")
-        return _invoke(CAPABILITY, self._name, args, kwargs, None, sys._getframe(1))
+        return _invoke(CAPABILITY, self._name, args, kwargs, None, sys._getframe(1), self._own)
 
     def __dir__(self):
         prefix = self._name + "." if self._name else ""
@@ -372,7 +423,7 @@ class Capability:
         return "<capability %s>" % self._name if self._name else "<capabilities: %s>" % ", ".join(dir(self))
 
     def __reduce__(self):
-        return (_restore, ("capabilities", self._name))
+        return (_restore, ("capabilities", self._name, self._own))
 
 
 class Capabilities(Capability):
@@ -391,10 +442,13 @@ class Capabilities(Capability):
                 packed.append((tuple(call), {}))
             else:
                 packed.append(((call,), {}))
-        name = name._name if isinstance(name, Capability) else name
+        own = self._own
+        if isinstance(name, Capability):
+            name, own = name._name, _meet(own, name._own)
+        extra = _with_bound(None, sys._getframe(1), own)
         values = []
         for at in range(0, len(packed), 1024):
-            values += host.call_many(CAPABILITY, name, packed[at:at + 1024])
+            values += host.call_many(CAPABILITY, name, packed[at:at + 1024], extra)
         return values
 
 
@@ -415,30 +469,34 @@ class Function:
     """A stored function. Called plainly, it runs in this namespace where it is for the own interpreter, else as a stateless call;
     .stateful(...), .stateless(...) and .read_only(...) say so, with session= (a number or a name) where it is to run."""
 
-    __slots__ = ("_name", "_where", "__weakref__")
+    __slots__ = ("_name", "_where", "_own", "__weakref__")
 
-    def __init__(self, name, where=None):
+    def __init__(self, name, where=None, own=None):
         self._name = name
         self._where = where
+        self._own = own
+
+    def _call(self, args, kwargs, where, frame):
+        return _invoke(FUNCTION, self._name, args, kwargs, where, frame, self._own)
 
     def on(self, state_mode=None, session_id=None, session_name=None, session=None):
         """The same function at another coordinate; its arguments may have any name then."""
-        return Function(self._name, _coordinate(state_mode, session, session_id, session_name))
+        return Function(self._name, _coordinate(state_mode, session, session_id, session_name), self._own)
 
     def __call__(self, *args, **kwargs):
-        return _invoke(FUNCTION, self._name, args, kwargs, self._where, sys._getframe(1))
+        return self._call(args, kwargs, self._where, sys._getframe(1))
 
     def stateful(self, *args, session=None, session_id=None, session_name=None, **kwargs):
         """Runs it in a session, which keeps what it does. None named: in this namespace if it is for it, else in session 0 of its kind."""
-        return _invoke(FUNCTION, self._name, args, kwargs, _coordinate("stateful", session, session_id, session_name), sys._getframe(1))
+        return self._call(args, kwargs, _coordinate("stateful", session, session_id, session_name), sys._getframe(1))
 
     def stateless(self, *args, **kwargs):
         """Runs it in a fresh process."""
-        return _invoke(FUNCTION, self._name, args, kwargs, {"state_mode": "stateless"}, sys._getframe(1))
+        return self._call(args, kwargs, {"state_mode": "stateless"}, sys._getframe(1))
 
     def read_only(self, *args, session=None, session_id=None, session_name=None, **kwargs):
         """Runs it in a copy of a session, as it was committed last; of this one if none is named."""
-        return _invoke(FUNCTION, self._name, args, kwargs, _coordinate("read_only", session, session_id, session_name), sys._getframe(1))
+        return self._call(args, kwargs, _coordinate("read_only", session, session_id, session_name), sys._getframe(1))
 
     @property
     def __doc__(self):
@@ -449,7 +507,7 @@ class Function:
         return "<stored function %s>" % self._name
 
     def __reduce__(self):
-        return (_restore, ("functions", self._name))
+        return (_restore, ("functions", self._name, self._own))
 
 
 class Functions:
@@ -460,10 +518,10 @@ class Functions:
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        return Function(name)
+        return Function(name, None, _bound(sys._getframe(1) if limits else None, None))
 
     def __getitem__(self, name):
-        return Function(name)
+        return Function(name, None, _bound(sys._getframe(1) if limits else None, None))
 
     def __dir__(self):
         return sorted(_entries("functions"))
@@ -481,7 +539,7 @@ for _each in (Capability, Capabilities, Function, Functions):
     _each.__module__ = "capabilities"
 
 
-def _restore(root, name):
+def _restore(root, name, own=None):
     if root == "functions":
-        return Function(name) if name else functions
-    return Capability(name) if name else capabilities
+        return Function(name, None, own) if name else functions
+    return Capability(name, own) if name else capabilities

@@ -78,3 +78,14 @@ def text(error):
         except BaseException:
             whole = "an exception whose text cannot be made"
     return cut(whole.rstrip("\n"), MAX_TEXT)[0]
+
+
+def raised(error):
+    """An exception for the process that called the function: {type, message, suggestion?}. Never raises."""
+    try:
+        told = {"type": _name(error), "message": str(error)}
+        if type(error).__module__ == "capabilities":  # it has crossed before
+            told = {"type": error.type, "message": error.message, "suggestion": error.suggestion}
+        return {key: cut(value or "", MAX_TEXT // 2)[0].decode("utf-8", "replace") for key, value in told.items()}
+    except BaseException:
+        return {"type": "RuntimeError", "message": "an exception whose text cannot be made"}

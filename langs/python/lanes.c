@@ -196,17 +196,27 @@ static PyObject *frame_exception(const struct furca_frame_view *frame)
 	return error;
 }
 
-/* The answer to a function's call that belongs into this very process: (name, source). Values never
- * are tuples. */
+/* The answer to a function's call that belongs into this very process: (name, source, the
+ * capabilities it may call or None). Values never are tuples. */
 static PyObject *frame_source(const struct furca_frame_view *frame)
 {
 	PyObject *name = text_or_none(frame->body, "name"),
 		 *source = text_or_none(frame->body, "source");
-	PyObject *pair = name && source ? PyTuple_Pack(2, name, source) : NULL;
+	PyObject *allowed = NULL, *all = NULL;
+	struct furca_value value;
 
+	if (furca_map_get(frame->body, "capabilities", &value)) {
+		allowed = furca_codec_unpack(value.raw, NULL);
+	} else {
+		allowed = Py_None;
+		Py_INCREF(allowed);
+	}
+	if (name && source && allowed)
+		all = PyTuple_Pack(3, name, source, allowed);
 	Py_XDECREF(name);
 	Py_XDECREF(source);
-	return pair;
+	Py_XDECREF(allowed);
+	return all;
 }
 
 /* The value of an answer, or its exception object with *ret_ok 0. NULL with an exception where it
@@ -413,13 +423,13 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 {
 	FURCA_AUTO_BUF struct furca_buf out = {.max = FURCA_MAX_CAPABILITY * 2UL};
-	PyObject *name, *calls, *values = NULL;
+	PyObject *name, *calls, *extra, *values = NULL;
 	struct lane *lane;
 	Py_ssize_t n;
 	uint64_t first;
 	int number;
 
-	if (!PyArg_ParseTuple(args, "iOO!", &number, &name, &PyList_Type, &calls))
+	if (!PyArg_ParseTuple(args, "iOO!O", &number, &name, &PyList_Type, &calls, &extra))
 		return NULL;
 	lane = lane_get();
 	if (!lane)
@@ -430,8 +440,8 @@ PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 		PyObject *call_args, *kwargs;
 
 		if (!PyArg_ParseTuple(PyList_GetItem(calls, i), "OO", &call_args, &kwargs) ||
-		    frame_append(&out, number, ++lane->last_call, name, call_args, kwargs, NULL) <
-			    0)
+		    frame_append(&out, number, ++lane->last_call, name, call_args, kwargs,
+				 extra == Py_None ? NULL : extra) < 0)
 			goto put;
 	}
 	values = PyList_New(n);

@@ -145,12 +145,12 @@ static const char *how_word(PyObject *how)
 /* calls.finish's tuple into *ret. */
 static void report(PyObject *outcome, struct furca_host_done *ret)
 {
-	PyObject *how, *error, *suggestion, *text, *display, *changes;
+	PyObject *how, *error, *suggestion, *raised, *text, *display, *changes;
 	int exit_code, changed;
 	Py_ssize_t cut;
 
-	if (!outcome || !PyArg_ParseTuple(outcome, "OiOOOnOOp", &how, &exit_code, &error,
-					  &suggestion, &text, &cut, &display, &changes, &changed)) {
+	if (!outcome || !PyArg_ParseTuple(outcome, "OiOOOOnOOp", &how, &exit_code, &error,
+					  &suggestion, &raised, &text, &cut, &display, &changes, &changed)) {
 		told("furca: the end of a call");
 		ret->how = "exception";
 		ret->exit_code = 1;
@@ -164,6 +164,7 @@ static void report(PyObject *outcome, struct furca_host_done *ret)
 	ret->changed = changed;
 	put_bytes(error, &ret->error);
 	put_bytes(suggestion, &ret->suggestion);
+	put_value(raised, 128UL << 10, &ret->raised);
 	put_bytes(text, &ret->result_text);
 	ret->result_text_cut = (uint64_t)cut;
 	put_value(display, FURCA_MAX_DISPLAY + (64UL << 10), &ret->display);

@@ -285,6 +285,79 @@ def test_only_those_it_declares(engine, add):
     assert "PermissionError" in answer["error"] and "'other'" in answer["error"], answer
 
 
+USES = """
+import asyncio, concurrent.futures, threading
+def use(name):
+    return capabilities[name]()
+def uses(how):
+    try:
+        if how == "plain": return use("other")
+        if how == "map": return capabilities.map("other", [[]])
+        if how == "thread":
+            got = []
+            thread = threading.Thread(target=lambda: got.append(attempt()))
+            thread.start(); thread.join()
+            return got[0]
+        if how == "pool": return pool.submit(capabilities.other).result()
+        if how == "handed": return pool.submit(use, "other").result()
+        if how == "exec": return eval("capabilities.other()")
+        if how == "function": return functions.free("other")
+        if how == "own process": return functions.free.stateless("other")
+        return [use("echo"), capabilities.map("echo", [[]])]
+    except PermissionError as error:
+        return "refused" if "'other'" in str(error) else str(error)
+def attempt():
+    try:
+        return use("other")
+    except PermissionError:
+        return "refused"
+"""
+
+
+@pytest.fixture
+def limited(engine, add):
+    """A client that offers two capabilities, and functions of which one may call but one."""
+    offered = engine.client(capabilities={"echo": lambda: "echo", "other": lambda: "other"})
+    add("uses", USES, capabilities=["echo"])
+    add("later", "async def later():\n    import asyncio\n    await asyncio.sleep(0.01)\n    return await capabilities.other()", capabilities=["echo"])
+    add("free", "def free(name):\n    return capabilities[name]()")
+    add("gives", "def gives():\n    return lambda: capabilities.other()", capabilities=[])
+    py(offered, "import concurrent.futures\npool = concurrent.futures.ThreadPoolExecutor(1)\npool.submit(int).result()\n0",
+       state_mode="stateful", session_name="s")
+    yield offered
+    py(offered, "pool.shutdown()", state_mode="stateful", session_name="s")
+
+
+@pytest.mark.parametrize("how", ["plain", "map", "thread", "pool", "handed", "exec", "function", "own process"])
+def test_only_those_it_declares_in_the_callers_process(limited, how):
+    at = dict(state_mode="stateful", session_name="s")
+    assert py(limited, "functions.uses(%r)" % how, **at) == "refused"
+    assert result(call(limited, "uses", how, **at)) == "refused"
+    assert py(limited, "capabilities.other()", **at) == "other"
+    assert py(limited, "[functions.uses('none'), capabilities.other()]", **at) == [["echo", ["echo"]], "other"]
+
+
+def test_only_those_it_declares_in_tasks_and_callbacks(limited):
+    at = dict(state_mode="stateful", session_name="s")
+    code = """
+import asyncio
+async def mine():
+    await asyncio.sleep(0.005)
+    return await capabilities.other()
+pending = functions.later()
+ahead = capabilities.other()
+both = await asyncio.gather(pending, mine(), return_exceptions=True)
+callback = functions.gives()
+try: late = callback()
+except PermissionError: late = "refused"
+[ahead, type(both[0]).__name__, both[1], late, capabilities.other()]
+"""
+    assert py(limited, code, **at) == ["other", "PermissionError", "other", "refused", "other"]
+    # What a stateful call of it leaves running is bound still.
+    result(call(limited, "uses", "none", **at))
+    assert py(limited, "callback = functions.gives(); pool.submit(lambda: callback()).exception().__class__.__name__", **at) == "PermissionError"
+
+
 # ---------------------------------------------------------------------------------------------------------------------- limits
 def test_a_nested_call_ends_with_its_caller(client, add, environment, engine):
     add("f", "def f():\n    import time\n    time.sleep(60)", venv_id=environment())
@@ -302,7 +375,7 @@ def test_a_nested_call_ends_when_its_caller_has_gone(client, add, environment, e
 
     def inside():
         """Processes of the environment: its zygote, and what is cloned from it."""
-        return sum("/envs/" in command for command in engine.processes().values())
+        return sum(os.path.join(engine.state_dir, "envs") in command for command in engine.processes().values())
 
     assert eventually(lambda: inside() == 1, 10)
     other = engine.client()

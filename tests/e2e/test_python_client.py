@@ -143,6 +143,13 @@ def test_objects_stay_here_and_are_called_by_handle(connected):
     assert eventually(lambda: not connected._kept._objects, 5)
 
 
+def test_a_function_may_use_what_an_allowed_capability_gave(connected):
+    connected.capability("shelf.open", effect="read")(lambda: connected.keep(["a"]))
+    connected.add_function("shelf", "def shelf():\n    return capabilities.shelf.open().index('a')", capabilities=["shelf.open"])
+    for mode in ("stateful", "stateless"):
+        assert connected.call_function("shelf", state_mode=mode).value == 0
+
+
 def test_writing_capabilities_are_refused_to_read_only_calls(connected):
     sent = []
     connected.capability("mail.send", effect="write")(sent.append)

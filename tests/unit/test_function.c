@@ -240,8 +240,11 @@ static void lane(const char *const *pairs)
 static void finish(bool ok, const char *key, const char *text)
 {
 	FURCA_AUTO_BUF struct furca_buf result = FURCA_BUF_INIT;
+	FURCA_AUTO_BUF struct furca_buf raised = FURCA_BUF_INIT;
 	msgpack_packer pk;
 
+	if (!ok)
+		pack_texts(&raised, (const char *[]){"type", "KeyError", "message", "'no such key'", "suggestion", "Look for another.", NULL});
 	furca_packer(&pk, &result);
 	msgpack_pack_map(&pk, 4);
 	furca_pack_text(&pk, "ok");
@@ -252,7 +255,7 @@ static void finish(bool ok, const char *key, const char *text)
 	furca_pack_text_or_nil(&pk, ok ? NULL : "exception");
 	furca_pack_text(&pk, "exit_code");
 	msgpack_pack_int(&pk, 0);
-	furca_functions_finished(functions, 9, view_of(&result));
+	furca_functions_finished(functions, 9, view_of(&result), view_of(&raised));
 }
 
 START_TEST(a_lane_into_the_callers_namespace_gets_the_source)
@@ -312,6 +315,7 @@ START_TEST(failures_keep_their_type)
 	ck_assert(text_is(&last, "type", "KeyError"));
 	ck_assert(text_has(&last, "message", "no such key"));
 	ck_assert(text_has(&last, "traceback", "line 1"));
+	ck_assert(text_is(&last, "suggestion", "Look for another."));
 	lane((const char *[]){"name", "f", "state_mode", "stateless", NULL});
 	finish(true, "result_text", "<object>");
 	ck_assert(text_is(&last, "type", "TypeError"));
