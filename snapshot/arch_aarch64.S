@@ -52,6 +52,19 @@ FUNCTION(furca_arch_clone_at)
 	b furca_arch_jump
 END(furca_arch_clone_at)
 
+FUNCTION(furca_arch_clone_at_plain)
+	mov x9, x3
+	mov x3, x4
+	mov x4, x9
+	mov x8, #SYS_CLONE
+	svc #0
+	cbz x0, 1f
+	ret
+1:	mov x0, x5
+	mov w1, #1
+	b furca_arch_jump
+END(furca_arch_clone_at_plain)
+
 FUNCTION(furca_arch_clone)
 	mov x9, x2
 	mov x10, x3

@@ -47,6 +47,18 @@ FUNCTION(furca_arch_clone_at)
 	jmp furca_arch_jump
 END(furca_arch_clone_at)
 
+FUNCTION(furca_arch_clone_at_plain)
+	mov %rcx, %r10
+	mov $SYS_CLONE, %eax
+	syscall
+	test %rax, %rax
+	jz 1f
+	ret
+1:	mov %r9, %rdi
+	mov $1, %esi
+	jmp furca_arch_jump
+END(furca_arch_clone_at_plain)
+
 FUNCTION(furca_arch_clone)
 	mov %rdx, %r8
 	mov %rcx, %r9

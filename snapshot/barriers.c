@@ -366,12 +366,13 @@ int furca_barriers_lower(struct furca_barriers *plan, struct furca_barriers_resu
 		return fail_at(ret, FURCA_STAGE_PRIVILEGES, r);
 	if (plan->rules.n >= 0) {
 		r = furca_landlock_enter(plan->rules.n);
-		if (r < 0)
+		if (r < 0 && (plan->required & ~ret->held & (FURCA_BARRIER_DISK | (plan->scoped ? FURCA_BARRIER_PROCESSES : 0))))
 			return fail_at(ret, FURCA_STAGE_LANDLOCK, r);
 		furca_raw_close(plan->rules.n);
 		plan->rules.n = -1;
-		hold(plan, ret, FURCA_BARRIER_DISK, FURCA_MECHANISM_LANDLOCK);
-		if (plan->scoped)
+		if (r == 0)
+			hold(plan, ret, FURCA_BARRIER_DISK, FURCA_MECHANISM_LANDLOCK);
+		if (r == 0 && plan->scoped)
 			hold(plan, ret, FURCA_BARRIER_PROCESSES, FURCA_MECHANISM_SCOPE);
 	}
 	return 0;
@@ -380,6 +381,23 @@ int furca_barriers_lower(struct furca_barriers *plan, struct furca_barriers_resu
 int furca_barriers_seal_thread(const struct furca_barriers *plan)
 {
 	return plan->privileges || plan->no_cap_left ? furca_privileges_drop() : 0;
+}
+
+/* The barriers that a process would not have without its filter. */
+static unsigned on_filter(const struct furca_barriers *plan)
+{
+	unsigned bits = FURCA_BARRIER_PRIVILEGES;
+
+	if (plan->filter & FURCA_FILTER_NO_IPC)
+		bits |= FURCA_BARRIER_IPC;
+	if (plan->filter & FURCA_FILTER_NO_NETWORK)
+		bits |= FURCA_BARRIER_NETWORK;
+	/* Landlock alone leaves holes: metadata of files, sockets with names, limits of other processes. */
+	if (plan->filter & (FURCA_FILTER_NO_METADATA | FURCA_FILTER_NO_UNIX))
+		bits |= FURCA_BARRIER_DISK;
+	if (plan->filter & FURCA_FILTER_NO_OTHERS)
+		bits |= FURCA_BARRIER_PROCESSES;
+	return bits & plan->wanted;
 }
 
 int furca_barriers_seal(const struct furca_barriers *plan, struct furca_barriers_result *ret)
@@ -391,8 +409,17 @@ int furca_barriers_seal(const struct furca_barriers *plan, struct furca_barriers
 	if (!plan->privileges)
 		return 0;
 	r = furca_privileges_filter(plan->filter);
-	if (r < 0)
-		return fail_at(ret, FURCA_STAGE_FILTER, r);
+	if (r < 0) {
+		unsigned lost = on_filter(plan);
+
+		if (lost & plan->required)
+			return fail_at(ret, FURCA_STAGE_FILTER, r);
+		ret->held &= ~lost;
+		for (int bit = 0; bit < FURCA_BARRIERS; bit++)
+			if (lost & 1U << bit)
+				ret->mechanism[bit] = FURCA_MECHANISM_NONE;
+		return 0;
+	}
 	hold(plan, ret, FURCA_BARRIER_PRIVILEGES, FURCA_MECHANISM_CAPABILITIES);
 	if (plan->filter & FURCA_FILTER_NO_IPC)
 		hold(plan, ret, FURCA_BARRIER_IPC, FURCA_MECHANISM_SECCOMP);

@@ -24,8 +24,9 @@
 #define TIMEOUT_US 2000000
 #define CUT_US 5000000	     /* for the clone to make descriptors and mappings its own, while the caller's threads stand still */
 #define COMPLETE_US 5000000 /* for the clone to make its threads, while the caller's run */
-#define SETTLE_US 3000	     /* for threads to leave libc before they are parked */
+#define SETTLE_US 20000	     /* for threads to leave libc before they are parked */
 #define SETTLE_PAUSE_US 100
+#define HOP_US 3000000	     /* for what libraries do around libc's fork */
 #define STACK_SIZE 262144 /* libraries' atfork handlers may run on one */
 #define PAGE_SIZE 4096
 
@@ -36,7 +37,11 @@ static uint32_t lock; /* futex: 1, a clone is being made; 2, and somebody waits 
 static struct {
 	char *first_stack, *hop_stack;
 	struct clone_args args;
-	long result; /* of clone3, or of entering the cell */
+	long result;	 /* of clone3, or of entering the cell */
+	uint32_t hopped; /* futex: 1, the hop is over */
+	int hop_pidfd;
+	bool barred;	 /* the cell could not be entered, or no clone made in it */
+	bool threads;	 /* it was the other threads that could not be stopped or made again */
 } making;
 
 static void take_lock(void)
@@ -89,6 +94,7 @@ static int record_caller(void)
 	if (!thread)
 		return -E2BIG;
 	thread->parked = 0;
+	thread->released = 0;
 	thread->proc_tid = 0;
 	thread->pending = 0;
 	thread->frame = NULL;
@@ -132,6 +138,14 @@ static long clone_process(struct clone_args *args, void (*fn)(void *), void *arg
 				      (int *)(uintptr_t)args->pidfd, fn, arg);
 }
 
+static bool has_ended(int pidfd)
+{
+	struct pollfd wanted = {.fd = pidfd, .events = POLLIN};
+	struct timespec now = {0, 0};
+
+	return furca_raw(SYS_ppoll, &wanted, 1, &now, NULL, 8) == 1;
+}
+
 /*
  * The hop: a task that shares the caller's memory and descriptors, lasts for some microseconds, and enters the cell, so that the
  * clone is born there and the caller's own namespaces never change. It is a child of the caller's parent like the clone.
@@ -148,18 +162,50 @@ static void hop(void *unused)
 /* The same for a clone by libc's fork, whose locks and handlers are those of the caller's thread: the hop runs with its TLS. */
 static void hop_and_fork(void *ret_pidfd)
 {
-	making.result = furca_barriers_enter(furca_born.plan);
-	if (making.result == 0) {
+	long result = furca_barriers_enter(furca_born.plan);
+
+	if (result == 0) {
 		pid_t pid = fork();
 
-		if (pid == 0)
+		if (pid == 0) {
+			furca_raw_close(making.hop_pidfd);
 			furca_born_forked();
-		making.result = pid;
+		}
+		result = pid;
 		/* The clone is the child of the nearest subreaper as soon as the hop ends. */
 		if (pid > 0)
 			*(int *)ret_pidfd = (int)furca_raw(SYS_pidfd_open, pid, 0);
 	}
+	making.result = result;
+	furca_store(&making.hopped, 1);
+	furca_raw_wake(&making.hopped, 1, FURCA_RAW_PRIVATE);
 	furca_raw_exit(0);
+}
+
+/*
+ * That hop is not waited for by the kernel (CLONE_VFORK), for a library's handler may wait for ever, and nothing may hang. Past its
+ * time it is killed; what it held of libc is then lost to this process, whose next call says so by its own time limit.
+ */
+static long fork_in_hop(struct clone_args *task, int *ret_pidfd)
+{
+	int64_t deadline_us = furca_raw_now_us() + HOP_US;
+
+	task->flags = (task->flags & ~(uint64_t)CLONE_VFORK) | CLONE_PIDFD;
+	task->pidfd = (uintptr_t)&making.hop_pidfd;
+	making.hopped = 0;
+	making.result = -ETIMEDOUT;
+	long r = clone_process(task, hop_and_fork, ret_pidfd);
+	if (r < 0)
+		return r;
+	while (!furca_load(&making.hopped) && furca_raw_now_us() < deadline_us && !has_ended(making.hop_pidfd))
+		furca_raw_wait(&making.hopped, 0, 20000, FURCA_RAW_PRIVATE);
+	if (!furca_load(&making.hopped))
+		furca_raw(SYS_pidfd_send_signal, making.hop_pidfd, SIGKILL, NULL, 0);
+	/* The hop's stack and the caller's TLS are free when it has ended. */
+	while (!has_ended(making.hop_pidfd))
+		furca_raw_sleep_us(10);
+	furca_raw_close(making.hop_pidfd);
+	return making.result;
 }
 
 static long clone_now(bool cell, int *ret_pidfd)
@@ -177,23 +223,16 @@ static long clone_now(bool cell, int *ret_pidfd)
 		args->set_tid = (uintptr_t)&number;
 		args->set_tid_size = 1;
 	}
-	bool forks = furca_born.way == FURCA_WAY_FORK;
-	if (!cell && !forks)
+	if (!cell && furca_born.way != FURCA_WAY_FORK)
 		return clone_process(args, furca_born_first, NULL);
 	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PARENT,
 				  .stack = (uintptr_t)making.hop_stack,
 				  .stack_size = STACK_SIZE};
+	if (furca_born.way == FURCA_WAY_FORK)
+		return fork_in_hop(&task, ret_pidfd);
 	making.result = -ECANCELED;
-	long r = clone_process(&task, forks ? hop_and_fork : hop, ret_pidfd);
+	long r = clone_process(&task, hop, ret_pidfd);
 	return r < 0 ? r : making.result;
-}
-
-static bool has_ended(int pidfd)
-{
-	struct pollfd wanted = {.fd = pidfd, .events = POLLIN};
-	struct timespec now = {0, 0};
-
-	return furca_raw(SYS_ppoll, &wanted, 1, &now, NULL, 8) == 1;
 }
 
 /* Waits until *word is not 0. 0, -ETIMEDOUT, or -ECHILD where the clone has ended. Raw. */
@@ -223,6 +262,7 @@ static int explain(const struct furca_born_page *page, int r, struct furca_err *
 	if (furca_load(&page->complete) == 2) {
 		if (page->step == FURCA_BORN_BARRIERS || (page->step == FURCA_BORN_SEAL && page->barriers.sys))
 			return furca_barriers_fail(furca_born.plan, &page->barriers, err);
+		making.threads = page->step == FURCA_BORN_THREADS;
 		if (page->tid)
 			return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s (thread %d)", step_text[page->step],
 					  page->tid);
@@ -247,6 +287,9 @@ static int explain_call(long r, struct furca_err *err)
 	case -ENOSPC:
 		return furca_fail_suggest(err, FURCA_E_CLONE, ENOSPC, "Make the clone in a cell nearer to the surface.",
 					  "pid namespaces nest too deep or there are too many");
+	case -ETIMEDOUT:
+		return furca_fail_suggest(err, FURCA_E_CLONE, ETIMEDOUT, "Close the session if it hangs now; allow user namespaces.",
+					  "a library's handler around fork did not return");
 	case -EAGAIN:
 	case -ENOMEM:
 		return furca_fail(err, FURCA_E_MEMORY, (int)-r, "there is not enough memory or process numbers for a clone");
@@ -269,34 +312,41 @@ struct attempt {
 	bool frozen;
 };
 
-/* Whether a thread that would stay parked in the clone may hold a lock that the clone needs. */
-static bool parks_inside(void)
+/* Whether this thread, which would stay parked in the clone, may hold a lock that the clone needs. */
+static bool parks_inside(const struct furca_thread *thread)
+{
+	return thread->parked == FURCA_THREAD_RUNS && furca_born_parking(thread) != FURCA_THREAD_RUNS && furca_inside(thread->frame);
+}
+
+static bool any_parks_inside(void)
 {
 	uint64_t word = furca_thread_word(furca_freeze_generation(), FURCA_THREAD_FROZEN);
 
-	for (uint32_t i = 0; i < furca_threads_high(); i++) {
-		const struct furca_thread *thread = furca_threads_at(i);
-
-		if (thread->word == word && thread->parked == FURCA_THREAD_RUNS &&
-		    furca_born_parking(thread) != FURCA_THREAD_RUNS && furca_inside(thread->frame))
+	for (uint32_t i = 0; i < furca_threads_high(); i++)
+		if (furca_threads_at(i)->word == word && parks_inside(furca_threads_at(i)))
 			return true;
-	}
 	return false;
 }
 
-/* Stops the other threads, if possible where none that will be parked is in the middle of libc. 0 or -errno. */
+/*
+ * Stops the other threads, if possible where none that will be parked is in the middle of libc: those that are go on for a moment
+ * while the rest stays. One that needs something of the rest does not come back; then all go on for a moment. 0 or -errno.
+ */
 static int freeze(struct attempt *a)
 {
 	int64_t settle_us = furca_raw_now_us() + SETTLE_US;
 	int r;
 
 	for (;;) {
+		struct furca_err ignored = FURCA_ERR_INIT;
+
 		if ((r = furca_freeze(a->deadline_us, a->err)) < 0)
 			return r;
 		a->frozen = true;
-		if (!parks_inside() || furca_raw_now_us() > settle_us)
+		while (r == 0 && any_parks_inside() && furca_raw_now_us() < settle_us)
+			r = furca_freeze_again(parks_inside, a->deadline_us, &ignored);
+		if (r == 0)
 			return 0;
-		furca_freeze_thaw();
 		a->frozen = false;
 		furca_raw_sleep_us(SETTLE_PAUSE_US);
 	}
@@ -307,6 +357,7 @@ static int stop_others(struct attempt *a)
 {
 	int r;
 
+	making.threads = true;
 	if (furca_born.way == FURCA_WAY_ALL_THREADS && (r = freeze(a)) < 0)
 		return r;
 	if ((r = record_caller()) < 0)
@@ -315,6 +366,7 @@ static int stop_others(struct attempt *a)
 		return r;
 	if (a->frozen && !furca_born.keep_tids && (r = may_renumber(a->err)) < 0)
 		return r;
+	making.threads = false;
 	if ((r = furca_barriers_census(furca_born.plan)) < 0)
 		return furca_fail(a->err, FURCA_E_CLONE, -r, "the open descriptors cannot be listed");
 	return 0;
@@ -331,6 +383,7 @@ static __attribute__((noinline)) int fork_off(struct attempt *a)
 	a->stopped_us = furca_raw_now_us();
 	long pid = clone_now(furca_born.args->cell >= 0, &a->pidfd);
 	a->cloned_us = furca_raw_now_us();
+	making.barred = furca_born.args->cell >= 0 && (pid == -EPERM || pid == -EACCES || pid == -EINVAL || pid == -ENOSYS);
 	if (pid < 0)
 		return explain_call(pid, a->err);
 	a->report->pid = (pid_t)pid;
@@ -416,7 +469,7 @@ static int run(struct attempt *a)
 	return await(a);
 }
 
-static int prepare(const struct furca_clone_args *args, struct furca_clone_report *report, struct furca_err *err)
+static int prepare(const struct furca_clone_args *args, bool forks, struct furca_clone_report *report, struct furca_err *err)
 {
 	const struct furca_barriers_args wanted = {.barriers = args->barriers & ~FURCA_BARRIER_THREADS,
 						   .required = args->required & ~FURCA_BARRIER_THREADS,
@@ -443,10 +496,8 @@ static int prepare(const struct furca_clone_args *args, struct furca_clone_repor
 	furca_born.keep_tids = furca_barriers_new_pids(furca_born.plan);
 	if (threads == 1)
 		furca_born.way = FURCA_WAY_ONE_THREAD;
-	else if (!furca_born.keep_tids && args->role == FURCA_CLONE_COPY)
-		furca_born.way = FURCA_WAY_FORK;
 	else
-		furca_born.way = FURCA_WAY_ALL_THREADS;
+		furca_born.way = forks ? FURCA_WAY_FORK : FURCA_WAY_ALL_THREADS;
 	if (furca_born.way == FURCA_WAY_FORK && args->required & FURCA_BARRIER_THREADS)
 		return furca_fail(err, FURCA_E_ISOLATION, 0, "the threads of the process cannot be copied without a pid namespace");
 	return 0;
@@ -460,31 +511,25 @@ static void release(void)
 	(void)munmap(furca_born.page, PAGE_SIZE);
 	furca_born.page = NULL;
 	furca_born.args = NULL;
-	release_lock();
 }
 
-int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *ret, struct furca_fd *ret_pidfd,
+/* One attempt, with the lock held. As furca_clone. */
+static int make(const struct furca_clone_args *args, bool forks, struct furca_clone_report *ret, struct furca_fd *ret_pidfd,
 		struct furca_err *err)
 {
 	struct furca_clone_report report = {.pid = 0};
-	struct furca_err own = FURCA_ERR_INIT;
-	struct attempt a = {.report = &report, .err = err ? err : &own, .pidfd = -1};
-	int r = furca_clone_init(a.err);
+	struct attempt a = {.report = &report, .err = err, .pidfd = -1};
+	int r;
 
-	if (r < 0)
-		return r;
-	take_lock();
 	furca_born.args = args;
 	furca_born.plan = NULL;
 	furca_born.caller = NULL;
+	making.barred = making.threads = false;
 	furca_born.page = mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (furca_born.page == MAP_FAILED) {
-		r = furca_fail(a.err, FURCA_E_MEMORY, errno, "cannot map the page on which a clone reports");
-		release_lock();
-		return r;
-	}
+	if (furca_born.page == MAP_FAILED)
+		return furca_fail(err, FURCA_E_MEMORY, errno, "cannot map the page on which a clone reports");
 	a.deadline_us = furca_raw_now_us() + (args->timeout_us > 0 ? args->timeout_us : TIMEOUT_US);
-	r = prepare(args, &report, a.err);
+	r = prepare(args, forks, &report, err);
 	if (r == 0)
 		r = run(&a);
 	if (r >= 0) {
@@ -498,6 +543,39 @@ int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *
 		*ret_pidfd = furca_fd_own(a.pidfd);
 	else if (r < 0 && a.pidfd >= 0)
 		(void)close(a.pidfd);
+	return r;
+}
+
+/* libc's fork wants the other threads to run, for its handlers may wait for them. */
+static bool may_fork(const struct furca_clone_args *args)
+{
+	return making.threads && args->role == FURCA_CLONE_COPY && !(args->required & FURCA_BARRIER_THREADS) &&
+	       !furca_born.keep_tids && furca_freeze_parked() == 0;
+}
+
+int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *ret, struct furca_fd *ret_pidfd,
+		struct furca_err *err)
+{
+	struct furca_err first = FURCA_ERR_INIT, later = FURCA_ERR_INIT;
+	struct furca_clone_args now = *args;
+	int r = furca_clone_init(err);
+
+	if (r < 0)
+		return r;
+	take_lock();
+	r = make(&now, false, ret, ret_pidfd, &first);
+	/* A cell that lets nobody in is as good as none: what else holds the barriers serves, or says that it cannot. */
+	if (r < 0 && making.barred) {
+		now.cell = -1;
+		r = make(&now, false, ret, ret_pidfd, &later);
+	}
+	if (r < 0 && may_fork(&now)) {
+		later = FURCA_ERR_INIT;
+		r = make(&now, true, ret, ret_pidfd, &later);
+	}
+	release_lock();
+	if (r < 0 && err && !err->code)
+		*err = first;
 	return r;
 }
 

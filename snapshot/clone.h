@@ -12,8 +12,10 @@
  *   namespace each has its old number. Elsewhere the numbers are new and libc is told; locks that name their owner by number
  *   (recursive, error-checking, robust, priority-inheriting, the loader's) are then lost to a thread that holds one, so a
  *   clone is refused where a robust one is held, and a process should rest while it is cloned that way, as a zygote does;
- *   a copy is never renumbered: without a pid namespace it is made by libc's fork, and its other threads are gone. The host then
- *   owes its runtime what follows a fork (PyOS_AfterFork_Child); after the other two ways it must not do that.
+ *   a copy whose threads cannot be made again that way, while they run in the process, is made by libc's fork: its other threads are
+ *   gone. The host then owes its runtime what follows a fork (PyOS_AfterFork_Child); after the other two ways it must not do that.
+ *
+ * A cell that cannot be entered (setns is forbidden) is as none: Landlock and the like serve, where `required` allows.
  *
  * What cannot be cloned (an io_uring ring, a GPU context, a thread in vfork, a debugger, ...; detect.h) is refused with a
  * suggestion. System calls that other threads wait in go on as if nothing had happened, in the process and in the clone; only those

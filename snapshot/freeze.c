@@ -18,6 +18,7 @@
 #define ATTEMPT_US 20000	/* how long a sleeping thread may fail to answer, at first */
 #define ATTEMPT_MAX_US 500000
 #define PAUSE_MAX_US 20000	/* between two attempts */
+#define RELEASE_US 20		/* for threads that are let out for a moment */
 
 struct kernel_sigaction {
 	void *handler;
@@ -66,7 +67,7 @@ static void stay(struct furca_thread *thread, uint32_t generation)
 	uint32_t gate;
 	bool called = false;
 
-	while ((gate = furca_load(&world.gate)) >> 1 == generation) {
+	while ((gate = furca_load(&world.gate)) >> 1 == generation && !furca_load(&thread->released)) {
 		if ((gate & 1) && !called) {
 			called = true;
 			answer(thread);
@@ -194,7 +195,7 @@ static void take_over(uint32_t generation)
 		struct furca_thread *thread = furca_threads_at(i);
 		uint64_t word = furca_load(&thread->word);
 
-		if (furca_thread_state(word) == FURCA_THREAD_FROZEN && furca_thread_generation(word) != generation &&
+		if (furca_thread_state(word) == FURCA_THREAD_FROZEN && furca_thread_generation(word) != generation && !thread->released &&
 		    furca_swap_if(&thread->word, word, furca_thread_word(generation, FURCA_THREAD_FROZEN)))
 			furca_add(&world.arrived, 1);
 	}
@@ -227,6 +228,7 @@ static int call(struct census *census, pid_t tid, pid_t proc_tid)
 	thread->tid = tid;
 	thread->proc_tid = proc_tid;
 	thread->parked = 0;
+	thread->released = 0;
 	thread->pending = 0;
 	thread->scan = census->pass;
 	furca_interrupted_note(&thread->call, proc_tid);
@@ -344,7 +346,7 @@ static void forget_called(void)
 /* 0: all stand still, 1: somebody does not answer, or -errno. */
 static int attempt(struct census *census, int64_t patience_us, int64_t deadline_us)
 {
-	furca_store(&world.arrived, 0);
+	furca_store(&world.arrived, (uint32_t)count_frozen(census->generation));
 	furca_store(&world.wanted, INT_MAX);
 	furca_store(&world.gate, census->generation << 1);
 	take_over(census->generation);
@@ -390,16 +392,24 @@ static int blame(const struct census *census, int r, struct furca_err *err)
 				  (int)census->blame, why.name, why.what);
 }
 
+static int begin(struct census *census, struct furca_err *err)
+{
+	*census = (struct census){.pid = (pid_t)furca_raw(SYS_getpid), .self = (pid_t)furca_raw(SYS_gettid)};
+	census->foreign = furca_task_foreign(census->pid);
+	census->directory = furca_raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY);
+	return census->directory < 0
+		       ? furca_fail(err, FURCA_E_SYSTEM, (int)-census->directory, "cannot list the threads of the process")
+		       : 0;
+}
+
 int furca_freeze(int64_t deadline_us, struct furca_err *err)
 {
-	struct census census = {.pid = (pid_t)furca_raw(SYS_getpid), .self = (pid_t)furca_raw(SYS_gettid)};
+	struct census census;
 	int64_t patience_us = ATTEMPT_US;
-	int r;
+	int r = begin(&census, err);
 
-	census.foreign = furca_task_foreign(census.pid);
-	census.directory = furca_raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY);
-	if (census.directory < 0)
-		return furca_fail(err, FURCA_E_SYSTEM, (int)-census.directory, "cannot list the threads of the process");
+	if (r < 0)
+		return r;
 	for (;;) {
 		/* 31 bits, for the gate has one more; never 0. */
 		world.generation = (world.generation + 1) & 0x7fffffffU;
@@ -425,6 +435,52 @@ int furca_freeze(int64_t deadline_us, struct furca_err *err)
 		return 0;
 	}
 	return blame(&census, r, err);
+}
+
+/* Opens the gate for some alone, and waits until they have left the handler. False: one did not. */
+static bool let_out(uint32_t generation, bool (*which)(const struct furca_thread *))
+{
+	uint64_t word = furca_thread_word(generation, FURCA_THREAD_FROZEN);
+	int64_t deadline_us = furca_raw_now_us() + ATTEMPT_US;
+	bool left = false;
+
+	for (uint32_t i = 0; i < furca_threads_high(); i++) {
+		struct furca_thread *thread = furca_threads_at(i);
+
+		if (thread->word == word && !thread->parked && which(thread))
+			furca_store(&thread->released, 1);
+	}
+	furca_raw_wake(&world.gate, INT_MAX, FURCA_RAW_PRIVATE);
+	while (!left && furca_raw_now_us() < deadline_us) {
+		left = true;
+		for (uint32_t i = 0; i < furca_threads_high(); i++) {
+			const struct furca_thread *thread = furca_threads_at(i);
+
+			left &= !thread->released || furca_load(&thread->word) != word;
+		}
+		if (!left)
+			furca_raw_sleep_us(RELEASE_US);
+	}
+	return left;
+}
+
+int furca_freeze_again(bool (*which)(const struct furca_thread *thread), int64_t deadline_us, struct furca_err *err)
+{
+	struct census census;
+	int r = begin(&census, err);
+
+	if (r == 0) {
+		census.generation = world.generation;
+		r = let_out(census.generation, which) ? attempt(&census, furca_raw_now_us() + ATTEMPT_US, deadline_us) : 1;
+		furca_raw_close(census.directory);
+	}
+	if (r == 0) {
+		forget_called();
+		return 0;
+	}
+	open_gate();
+	forget_called();
+	return r < 0 && err && err->code ? r : blame(&census, r, err);
 }
 
 /* A parked thread is not asked: nobody may have sent it anything, unless others run. */

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -36,6 +37,13 @@ int furca_freeze_count(void);
  * stopped and why, and it is -errno (ETIMEDOUT: no answer until `deadline_us`). A parked thread counts as stopped.
  */
 int furca_freeze(int64_t deadline_us, struct furca_err *err);
+
+/*
+ * While all stand still: lets the threads that `which` picks run for a moment and stops them again. The others stay where they are, so
+ * that many threads that are each in a bad place most of the time come to a good one all the same, one after the other. 0, or
+ * -errno with *err: everybody goes on, as furca_freeze. `which` must be async-signal-safe.
+ */
+int furca_freeze_again(bool (*which)(const struct furca_thread *thread), int64_t deadline_us, struct furca_err *err);
 
 /* The generation of the present freeze: slots whose word is furca_thread_word(it, FURCA_THREAD_FROZEN) stand still. */
 uint32_t furca_freeze_generation(void);

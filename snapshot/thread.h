@@ -62,6 +62,7 @@ struct furca_thread {
 	uint64_t word;			   /* generation << 8 | state */
 	uint32_t parked;		   /* futex: enum furca_thread_parked; not 0, stays when the gate opens */
 	uint32_t scan;			   /* pass of the census that last saw it */
+	uint32_t released;		   /* 1: leaves the gate although it is shut; see furca_freeze_again */
 	pid_t tid, proc_tid;		   /* its number here, and in /proc (another where /proc is an outer namespace's) */
 	unsigned long tls, gs;
 	uint32_t *clear_tid;		   /* the kernel clears and wakes it at the thread's end */

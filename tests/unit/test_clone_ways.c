@@ -146,11 +146,71 @@ static int renumbered(void)
 	return way_body(FURCA_CLONE_SESSION, FURCA_WAY_ALL_THREADS, WORKERS + 1);
 }
 
+static int renumbered_copy(void)
+{
+	pthread_atfork(NULL, NULL, count_handler);
+	start_workers();
+	return way_body(FURCA_CLONE_COPY, FURCA_WAY_ALL_THREADS, WORKERS + 1);
+}
+
+static pthread_mutex_t robust;
+
+static void *hold_robust(void *argument)
+{
+	pthread_mutex_lock(&robust);
+	for (;;)
+		pause();
+	return argument;
+}
+
+/* A thread whose number must not change, so that a copy without a pid namespace is made without the others. */
+static void start_holder(void)
+{
+	pthread_mutexattr_t attributes;
+	pthread_t thread;
+
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&robust, &attributes);
+	pthread_create(&thread, NULL, hold_robust, NULL);
+	HARNESS_UNTIL(pthread_mutex_trylock(&robust) == EBUSY || pthread_mutex_unlock(&robust) != 0);
+}
+
 static int forked(void)
 {
 	pthread_atfork(NULL, NULL, count_handler);
 	start_workers();
+	start_holder();
 	return way_body(FURCA_CLONE_COPY, FURCA_WAY_FORK, 1);
+}
+
+/* A library's handler that never returns: the clone is refused in time, and the process goes on. */
+static void never_return(void)
+{
+	for (;;)
+		pause();
+}
+
+static int handler_hangs(void)
+{
+	struct furca_clone_args args = {.role = FURCA_CLONE_COPY, .cell = -1};
+	struct furca_clone_report report;
+	struct furca_err err = FURCA_ERR_INIT;
+	struct timespec before, after;
+
+	pthread_atfork(never_return, NULL, NULL);
+	start_workers();
+	start_holder();
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	int r = harness_clone(&args, &report, &err);
+	if (r == 0)
+		harness_tell(1);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	dprintf(2, "%s\n", err.text);
+	REQUIRE(r < 0 && strstr(err.text, "robust mutex"));
+	REQUIRE(after.tv_sec - before.tv_sec < 10);
+	use_pool();
+	return 0;
 }
 
 static int robust_refused(void)
@@ -385,7 +445,8 @@ static int signals_body(void)
 int main(void)
 {
 	static const struct harness_case cases[] = {
-		{"one thread, no cell", one_thread}, {"renumbered threads", renumbered}, {"libc's fork", forked},
+		{"one thread, no cell", one_thread}, {"renumbered threads", renumbered},
+		{"a renumbered copy", renumbered_copy}, {"libc's fork", forked}, {"a handler hangs", handler_hangs},
 		{"robust lock held", robust_refused}, {"interrupted calls", interrupted},
 		{"signals meanwhile", signals_body},
 	};
