@@ -300,6 +300,8 @@ static void give_up(struct furca_envs *envs, struct furca_env_waiter **link)
 
 void furca_env_unwant(struct furca_envs *envs, uint64_t ticket)
 {
+	if (!envs)
+		return;
 	for (struct furca_env_waiter **link = &envs->waiters; ticket && *link; link = &(*link)->next) {
 		if ((*link)->ticket == ticket) {
 			give_up(envs, link);
@@ -332,7 +334,8 @@ void furca_env_hold(struct furca_envs *envs, uint64_t venv_id)
 
 void furca_env_release(struct furca_envs *envs, uint64_t venv_id)
 {
-	struct furca_env *env = furca_env_find(envs, venv_id);
+	/* The last processes of an engine that stops end after its environments have been closed. */
+	struct furca_env *env = envs ? furca_env_find(envs, venv_id) : NULL;
 
 	if (!env || !env->holds)
 		return;

@@ -22,6 +22,7 @@
 #include "base/banned.h"
 
 #define LATE_US 300000	  /* between two of the three signs of a process's end: pidfd, EXITED, end of its channel */
+#define STUCK_US 30000000 /* for a snapshot, which runs no code, to make a clone, which bounds itself to less */
 #define ERRORS_SIZE 65536 /* of what a zygote may say on descriptor 2 */
 
 extern char **environ;
@@ -101,6 +102,7 @@ static void host_free(struct furca_host *host)
 
 	furca_loop_drop(engine->loop, &host->pid_op);
 	furca_loop_drop(engine->loop, &host->late_op);
+	furca_loop_drop(engine->loop, &host->stuck_op);
 	furca_stream_done(&host->control);
 	furca_lanes_free(host->lanes);
 	furca_proc_done(&host->proc);
@@ -244,6 +246,23 @@ static void note_clone(struct furca_engine *engine, struct furca_view body)
 	engine->stats.last_bytes_shared = shared;
 }
 
+/* A snapshot that does not answer hangs, in a lock that one of its parked threads holds: others must serve. */
+static void stuck(void *owner)
+{
+	struct furca_host *host = owner;
+
+	host->stuck_op = FURCA_OP_NONE;
+	furca_log(FURCA_LOG_WARN, "engine", "a snapshot does not answer pid=%d", (int)host->proc.pid);
+	furca_host_kill(host);
+}
+
+static void watch(struct furca_host *host)
+{
+	furca_loop_drop(host->engine->loop, &host->stuck_op);
+	if (host->first && host->role == FURCA_CLONE_SNAPSHOT && !host->dead)
+		(void)furca_loop_timer(host->engine->loop, furca_now_us() + STUCK_US, stuck, host, &host->stuck_op);
+}
+
 static void on_cloned(struct furca_host_request *q, const struct furca_frame_view *frame, struct furca_fd *fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
@@ -263,7 +282,6 @@ static void on_cloned(struct furca_host_request *q, const struct furca_frame_vie
 		return;
 	}
 	struct furca_proc proc = {furca_proc_pid_of(fds[0].n), furca_fd_take(&fds[0])};
-
 	struct furca_host *clone = q->clone;
 
 	note_clone(clone->engine, frame->body);
@@ -298,6 +316,7 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 	FURCA_AUTO_FREE struct furca_host_request *q = take_request(host, frame->call, kind);
 	if (!q)
 		return;
+	watch(host);
 	if (kind == FURCA_HOST_CLONE)
 		on_cloned(q, frame, fds);
 	else
@@ -485,6 +504,8 @@ struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_
 	q->cloned = args->cloned;
 	q->owner = args->owner;
 	note_request(from, FURCA_TAKE(q));
+	if (!from->stuck_op)
+		watch(from);
 	from->engine->stats.clones++;
 	return host;
 }
@@ -501,6 +522,8 @@ int furca_host_tell(struct furca_host *host, enum furca_frame frame)
 	size_t at = furca_frame_begin(&buf, &pk, frame, furca_engine_next(host->engine), 0);
 
 	(void)furca_frame_end(&buf, at, 0);
+	if (frame == FURCA_HOST_PROMOTE)
+		host->role = FURCA_CLONE_SESSION;
 	return furca_stream_send(&host->control, &buf, NULL, 0);
 }
 

@@ -47,7 +47,7 @@ struct furca_host {
 	int status;			 /* once dead: as waitpid, or -1 where it is not known */
 	uint64_t cpu_us, max_rss;
 	struct furca_fd errors;		 /* zygote: what it said on descriptor 2 */
-	furca_op_id pid_op, late_op;
+	furca_op_id pid_op, late_op, stuck_op;
 	struct furca_host_request *first, **last;
 	const struct furca_host_events *events;
 	void *owner;

@@ -274,6 +274,12 @@ def test_one_in_use_stays(client):
     assert create(client, EMPTY) > venv
 
 
+def test_the_engine_stops_while_a_session_lives_in_it(engine, client):
+    venv = create(client, EMPTY)
+    assert client.python("x = 1", venv_id=venv, state_mode="stateful", session_id=0)["ok"]
+    assert engine.stop() == 0, engine.log()[-3000:]
+
+
 def test_the_least_recently_used_one_is_collected(new_engine, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"env_max_bytes": 1}))
