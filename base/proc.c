@@ -66,6 +66,16 @@ int furca_proc_signal(const struct furca_proc *proc, int sig)
 	return 0;
 }
 
+int furca_proc_signal_value(const struct furca_proc *proc, int sig, int value)
+{
+	siginfo_t info = {.si_signo = sig, .si_code = SI_QUEUE};
+
+	info.si_pid = getpid();
+	info.si_uid = getuid();
+	info.si_value.sival_int = value;
+	return syscall(SYS_pidfd_send_signal, proc->pidfd.n, sig, &info, 0) < 0 ? -errno : 0;
+}
+
 static int as_wait_status(const siginfo_t *info)
 {
 	if (info->si_code == CLD_EXITED)

@@ -30,6 +30,9 @@ pid_t furca_proc_pid_of(int pidfd);
 /* pidfd_send_signal. 0, -ESRCH where it has ended, or -errno. */
 int furca_proc_signal(const struct furca_proc *proc, int sig);
 
+/* The same with a number that the handler finds as si_value (and si_code SI_QUEUE). */
+int furca_proc_signal_value(const struct furca_proc *proc, int sig, int value);
+
 /*
  * Waits for a child through its pidfd. Returns 1 and stores a wait status as waitpid(2) gives it, 0 where `block` is 0
  * and it still runs, or -errno (-ECHILD: not our child).

@@ -20,8 +20,6 @@
 
 #include "base/banned.h"
 
-#define INTERRUPT_SIGNAL 58 /* what hosts listen to; see ARCHITECTURE.md */
-
 static struct furca_view view_of(const struct furca_buf *buf)
 {
 	return (struct furca_view){buf->data, buf->data + buf->len};
@@ -39,6 +37,8 @@ void furca_call_fail(struct furca_call *call, const char *error_type, const char
 	va_end(args);
 	call->error_type = error_type;
 	(void)furca_buf_append_text(&call->error, text);
+	if (suggestion && call->suggestion.len)
+		(void)furca_buf_append_text(&call->suggestion, " ");
 	if (suggestion)
 		(void)furca_buf_append_text(&call->suggestion, suggestion);
 }
@@ -467,7 +467,7 @@ void furca_call_stop(struct furca_call *call, enum furca_stop why)
 			furca_host_kill(call->host);
 			break;
 		}
-		(void)furca_host_signal(call->host, INTERRUPT_SIGNAL);
+		(void)furca_host_interrupt(call->host, call->frame);
 		if (call->host->proc.pid > 0)
 			(void)furca_limits_signal_children(call->host->proc.pid, SIGINT, call->started_us);
 		(void)furca_loop_timer(call->engine->loop, furca_now_us() + (int64_t)(call->engine->config.grace_s * 1e6), on_grace, call,

@@ -38,6 +38,8 @@ void furca_call_judge(struct furca_call *call, struct furca_view body)
 		(void)furca_buf_append(&call->error, error.at, (size_t)n);
 		if (n == 0)
 			(void)furca_buf_printf(&call->error, "The code ended with '%.*s'.", (int)furca_view_size(how), (const char *)how.at);
+		if (furca_view_size(suggestion) && call->suggestion.len)
+			(void)furca_buf_append_text(&call->suggestion, " ");
 		(void)furca_buf_append(&call->suggestion, suggestion.at, furca_view_size(suggestion));
 		return;
 	}

@@ -562,9 +562,11 @@ void furca_host_kill(struct furca_host *host)
 		(void)furca_proc_signal(&host->proc, SIGKILL);
 }
 
-int furca_host_signal(struct furca_host *host, int sig)
+int furca_host_interrupt(struct furca_host *host, uint64_t frame)
 {
-	return host->dead || host->proc.pidfd.n < 0 ? -ESRCH : furca_proc_signal(&host->proc, sig);
+	if (host->dead || host->proc.pidfd.n < 0)
+		return -ESRCH;
+	return furca_proc_signal_value(&host->proc, FURCA_HOST_INTERRUPT, furca_host_interrupt_value(frame));
 }
 
 void furca_host_drop(struct furca_host *host)

@@ -89,8 +89,8 @@ int furca_host_tell(struct furca_host *host, enum furca_frame frame);
 /* SIGKILL, now or as soon as it is known; its cell goes with it. `dead` still comes. */
 void furca_host_kill(struct furca_host *host);
 
-/* A signal to the process. 0 or -errno; -ESRCH where it is not there. */
-int furca_host_signal(struct furca_host *host, int sig);
+/* The interrupt, for the call of that frame and no other (bridge/wire/host.h). 0 or -errno; -ESRCH where it is not there. */
+int furca_host_interrupt(struct furca_host *host, uint64_t frame);
 
 /* Lets go: killed, no more events. Accepts NULL. */
 void furca_host_drop(struct furca_host *host);

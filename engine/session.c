@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +81,8 @@ static void session_free(struct furca_session *s)
 	free(s);
 	if (closed)
 		closed(owner);
+	if (engine->registry.count == 0 && !engine->closing)
+		(void)malloc_trim(0); /* what many sessions needed is not kept for none */
 	furca_engine_check_stopped(engine);
 }
 
@@ -254,12 +257,38 @@ static void note_repair(struct furca_session *s, struct furca_call *call)
 	furca_buf_clear(&s->note);
 }
 
+/*
+ * A call that was written for a state that is lost must not run on an older one unaware: it is told instead, once, unless it asked to
+ * be run whatever happens.
+ */
+static bool told_of_loss(struct furca_session *s, struct furca_call *call)
+{
+	const char *state = s->behind;
+
+	s->behind = NULL;
+	if (!state || call->plan.retry == FURCA_RETRY_ALWAYS)
+		return false;
+	furca_call_fail(call, "crashed", "Look at what the session holds, build again what is missing, then run the call again.",
+			"%.*s The call did not run.", (int)s->note.len, (const char *)s->note.data);
+	furca_buf_clear(&s->note);
+	s->repaired = false;
+	call->state = state;
+	furca_call_finish(call);
+	return true;
+}
+
 static void run_stateful(struct furca_session *s, struct furca_call *call)
 {
+	bool operation = call->method != FURCA_METHOD_execute && call->method != FURCA_METHOD_call_function;
+
 	furca_session_unqueue(s, call);
+	if (!operation && told_of_loss(s, call)) {
+		furca_session_wake(s);
+		return;
+	}
 	furca_session_step(s, FURCA_EV_CALL);
 	s->running = call;
-	if (call->method != FURCA_METHOD_execute && call->method != FURCA_METHOD_call_function) {
+	if (operation) {
 		furca_commit_operation(s, call);
 		return;
 	}

@@ -52,6 +52,7 @@ struct furca_session {
 	bool repaired;			/* the next answer says `retried` */
 	bool ever_live;
 	struct furca_buf note;		/* words that are due in the next answer: what was lost meanwhile */
+	const char *behind;		/* what became of the state then, where the next call must not run unaware: its `state`; else NULL */
 	uint64_t dropped_commits;	/* for want of room */
 
 	struct furca_background background;

@@ -25,6 +25,23 @@ static void restore_done(struct furca_session *s, const char *state)
 
 static const char kept[] = "Files that were written and capabilities that were called stay as they are.";
 
+/* Words for a state that was lost while no call was there to be told of it. */
+static void note_lost(struct furca_session *s)
+{
+	furca_buf_clear(&s->note);
+	(void)furca_buf_append_text(&s->note, "The session's process had ended between calls and its state was lost: it is empty now.");
+	s->behind = "lost";
+}
+
+/* The same for a snapshot that is older than the state that was lost. */
+static void note_behind(struct furca_session *s, const struct furca_commit *top)
+{
+	furca_buf_clear(&s->note);
+	(void)furca_buf_printf(&s->note, "The session's process had ended between calls, before its newest state was kept: it was taken back to "
+					 "its state after call %llu, and what later calls changed is lost.", (unsigned long long)top->calls);
+	s->behind = "rolled_back";
+}
+
 /* Nothing to go back to but an empty session, which begins with the next call. */
 static void restore_empty(struct furca_session *s)
 {
@@ -41,20 +58,12 @@ static void restore_empty(struct furca_session *s)
 		if (call)
 			furca_call_add(call, "The session's state was lost; it is empty now.");
 		else
-			(void)furca_buf_append_text(&s->note, "The session's earlier process had ended and its state was lost: "
-								  "this call began in an empty session. Build again what it needs.");
+			note_lost(s);
 	} else if (call && !call->rolled_back) {
 		furca_call_add(call, "The session was rolled back to what it was before the call: empty. %s", kept);
 	}
 	s->version = s->top ? s->top->version : 0;
 	restore_done(s, behind ? "lost" : "rolled_back");
-}
-
-/* Words for a snapshot that is older than the state that was lost, which no call is there to be told of. */
-static void note_behind(struct furca_session *s, const struct furca_commit *top)
-{
-	(void)furca_buf_printf(&s->note, "The session's process had ended before its newest state was kept: it was taken back to its state "
-					 "after call %llu, and what later calls changed is lost.", (unsigned long long)top->calls);
 }
 
 static void restored(struct furca_session *s)

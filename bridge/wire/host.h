@@ -47,9 +47,22 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 /* Where a host finds its channels when it is started (not cloned). */
 #define FURCA_HOST_CONTROL_FD 3
 #define FURCA_HOST_CAPABILITY_FD 4
+
+/*
+ * The signal that interrupts a call (a number: SIGRTMIN differs between C libraries). Its si_value says which one. A host ignores those
+ * for calls that have ended; one for a call that has not begun ends it before its first line.
+ */
+#define FURCA_HOST_INTERRUPT 58
+
+static inline int furca_host_interrupt_value(uint64_t call)
+{
+	return (int)(call & 0x7fffffff);
+}
 
 /* Hosts move what must survive below user code's feet here or above. */
 #define FURCA_HIDDEN_FD 900

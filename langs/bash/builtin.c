@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "bridge/wire/host.h"
 #include "langs/bash/bash_abi.h"
 #include "langs/bash/shell.h"
 
@@ -70,6 +71,7 @@ static void bash_run(void *data, const struct furca_host_run *run, struct furca_
 	}
 	if (role != FURCA_CLONE_COPY) /* its pid namespace does not show them */
 		furca_bash_jobs_refresh();
+	furca_bash.call = furca_host_interrupt_value(run->call);
 	furca_bash_run(code, &end);
 	if (role == FURCA_CLONE_STATELESS || role == FURCA_CLONE_COPY) /* its session ends with the call */
 		furca_bash_run_exit_trap(&end);

@@ -86,6 +86,7 @@ static void call_begin(char *code)
 	indirection_level = 1;
 	parse_and_execute_level = 0;
 	EOF_Reached = 0;
+	furca_bash_signals_begin();
 }
 
 static void call_end(struct furca_bash_end *end)

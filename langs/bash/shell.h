@@ -25,8 +25,6 @@
 #include "bridge/wire/value.h"
 #include "langs/host.h"
 
-#define FURCA_BASH_INTERRUPT 58 /* a number: SIGRTMIN differs between C libraries */
-
 /* How a block of code ended; the words of DONE's `how` stand in call.c. */
 enum furca_bash_how {
 	FURCA_BASH_OK,
@@ -52,6 +50,7 @@ struct furca_bash {
 	char *exit_trap;		      /* the session's EXIT trap while disarmed, for trap -p; owned by bash's table */
 	volatile sig_atomic_t phase;	      /* enum furca_bash_phase; read by handlers */
 	volatile sig_atomic_t ended_by;	      /* the signal that ended the call, or 0; written by handlers */
+	volatile sig_atomic_t call, interrupted; /* furca_host_interrupt_value: of the call under way, and the last that was interrupted */
 	volatile sig_atomic_t interrupts;     /* how often this call was interrupted; written by handlers */
 	volatile sig_atomic_t handlers_changed; /* by bash, since ours were put in place */
 	volatile sig_atomic_t waiting;	      /* in waitpid */
@@ -86,6 +85,8 @@ const char *furca_bash_how_text(const struct furca_bash_end *end);
 void furca_bash_signals_init(void);
 /* Before each call, and after bash has changed handlers. */
 void furca_bash_signals_arm(void);
+/* When the call is under way: an interrupt for it may have come already. */
+void furca_bash_signals_begin(void);
 /* After each call: no escalation goes on, no trap of an interrupt is left for the next call. */
 void furca_bash_signals_rest(void);
 /* In a new clone: timers are not inherited. Raw. */

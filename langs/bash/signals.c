@@ -20,6 +20,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "bridge/wire/host.h"
 #include "langs/bash/bash_abi.h"
 #include "langs/bash/shell.h"
 
@@ -195,7 +196,7 @@ static void pass_on(int sig)
 static void timer_set(int64_t us)
 {
 	struct itimerspec t = {.it_value = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}};
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = FURCA_BASH_INTERRUPT};
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = FURCA_HOST_INTERRUPT};
 
 	if (timer < 0 && us > 0 && syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) < 0)
 		timer = -1;
@@ -229,7 +230,10 @@ static void on_interrupt(int sig, siginfo_t *info, void *context)
 		errno = saved;
 		return;
 	}
-	if (furca_bash.phase == FURCA_BASH_IDLE) {
+	if (info->si_code == SI_QUEUE)
+		furca_bash.interrupted = info->si_value.sival_int;
+	/* Between calls, or for one that has ended; one for a call that is about to begin is found by furca_bash_signals_begin. */
+	if (furca_bash.phase == FURCA_BASH_IDLE || (info->si_code == SI_QUEUE && info->si_value.sival_int != furca_bash.call)) {
 		errno = saved;
 		return;
 	}
@@ -244,6 +248,14 @@ static void on_interrupt(int sig, siginfo_t *info, void *context)
 		pass_on(now_us - interrupted_at_us < KILL_AFTER_US ? SIGINT : SIGKILL);
 	timer_set(AGAIN_US);
 	errno = saved;
+}
+
+void furca_bash_signals_begin(void)
+{
+	if (furca_bash.interrupts || !furca_bash.call || furca_bash.interrupted != furca_bash.call)
+		return;
+	furca_bash.interrupts = 1;
+	end_call(SIGINT);
 }
 
 void furca_bash_signals_arm(void)
@@ -262,7 +274,7 @@ void furca_bash_signals_arm(void)
 			(void)set_signal_handler(crashing[i], SIG_DFL);
 	/* Not restarting: bash has to come back from waitpid and from opening a fifo. */
 	(void)sigfillset(&act.sa_mask);
-	(void)sigaction(FURCA_BASH_INTERRUPT, &act, NULL);
+	(void)sigaction(FURCA_HOST_INTERRUPT, &act, NULL);
 	armed = true;
 	furca_bash.handlers_changed = 0;
 }

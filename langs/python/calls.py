@@ -82,6 +82,7 @@ def _prepare_interrupts():
     try:
         if _signal.getsignal(INTERRUPT) is not _on_interrupt:
             _signal.signal(INTERRUPT, _on_interrupt)
+            host.listen()
         _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _mask)
     except (ValueError, OSError):
         pass

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,9 @@ static struct {
 	unsigned parked;      /* threads parked in this copy, and not yet watched */
 	bool beginning, late; /* the code is being prepared; an interrupt came meanwhile */
 	bool armed;	      /* the user's code runs: an interrupt is for it */
+	/* Of the call under way, and the last that was interrupted: furca_host_interrupt_value. */
+	volatile sig_atomic_t call, interrupted;
+	void (*trip)(int sig); /* Python's own handler */
 } session;
 
 /* An exception in our own Python code: a bug, told on stderr and gone. */
@@ -183,6 +187,32 @@ static void end_child(PyObject *error, struct furca_host_done *ret)
 	Py_XDECREF(status);
 }
 
+/* The C side of an interrupt: one for a call that has ended, which some thread was late to take, goes no further. */
+static void on_interrupt(int sig, siginfo_t *info, void *context)
+{
+	if (info->si_code == SI_QUEUE) {
+		session.interrupted = info->si_value.sival_int;
+		if (session.interrupted != session.call)
+			return;
+	}
+	session.trip(sig);
+}
+
+/* Called after Python has put its handler in place: ours goes before it. */
+static PyObject *method_listen(PyObject *self, PyObject *args)
+{
+	struct sigaction act;
+
+	if (sigaction(FURCA_HOST_INTERRUPT, NULL, &act) == 0 && act.sa_handler != SIG_DFL && act.sa_handler != SIG_IGN &&
+	    act.sa_sigaction != on_interrupt) {
+		session.trip = act.sa_handler;
+		act.sa_sigaction = on_interrupt;
+		act.sa_flags |= SA_SIGINFO;
+		(void)sigaction(FURCA_HOST_INTERRUPT, &act, NULL);
+	}
+	Py_RETURN_NONE;
+}
+
 /*
  * Runs the code with interrupts let in, from its compilation to the text of its value. Gives the
  * exception that ended it, or NULL; *ret_value and *ret_shown (text, cut, display) where it went
@@ -198,6 +228,9 @@ static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_valu
 				       armed */
 	PyErr_Clear();
 	session.beginning = true;
+	session.call = furca_host_interrupt_value(run->call);
+	if (session.call && session.interrupted == session.call && session.trip)
+		session.trip(FURCA_HOST_INTERRUPT); /* it came before its call */
 	steps = begin(run);
 	session.beginning = false;
 	if (session.parked)
@@ -438,6 +471,8 @@ static PyMethodDef methods[] = {
 	{"armed", method_armed, METH_NOARGS,
 	 "Whether the user's code runs (1) or is being prepared (2), so that an interrupt is for "
 	 "it."},
+	{"listen", method_listen, METH_NOARGS,
+	 "Listens to interrupts before the handler that was set in Python."},
 	{"image", method_image, METH_NOARGS,
 	 "What tells this process image from its clones and forks."},
 	{"is_self", method_is_self, METH_NOARGS,
