@@ -11,3 +11,17 @@ furca_bench_read_LDADD = libfurca-bench.la libfurca-client.la
 pkglibexec_PROGRAMS += furca-bench-bash
 furca_bench_bash_SOURCES = bench/bash.c
 furca_bench_bash_LDADD = libfurca-bench.la libfurca-client.la libfurca-lang.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
+
+# The safety benchmark: its files lie in bench/safety beside the programs; the core of its cases are the matrix's.
+pkglibexec_SCRIPTS = furca-bench-safety
+furca-bench-safety: bench/safety.sh
+	$(AM_V_GEN)cp $(srcdir)/bench/safety.sh $@ && chmod +x $@
+CLEANFILES += furca-bench-safety
+EXTRA_DIST += bench/safety.sh
+benchsafetydir = $(pkglibexecdir)/bench/safety
+dist_benchsafety_DATA = bench/safety/cases.toml bench/safety/labs.py bench/safety/machine.py bench/safety/page.py bench/safety/report.py \
+	bench/safety/requirements.txt bench/safety/run.py tests/matrix/attempts.toml tests/matrix/bash.toml tests/matrix/prelude.py
+benchexecutorsdir = $(pkglibexecdir)/bench/safety/executors
+dist_benchexecutors_DATA = bench/safety/executors/adapter.py bench/safety/executors/bash_sessions.py bench/safety/executors/deep_copy.py \
+	bench/safety/executors/executors.toml bench/safety/executors/furca_engine.py bench/safety/executors/jupyter.py \
+	bench/safety/executors/one_shot.py bench/safety/executors/plain_fork.py bench/safety/executors/shallow_copy.py

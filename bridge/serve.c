@@ -121,17 +121,17 @@ static int read_word(const char *key, json_t *value, const char *const *words, s
 	return 0;
 }
 
-static int read_require(json_t *value, unsigned *to, struct furca_err *err)
+static int read_barriers(const char *key, json_t *value, unsigned *to, struct furca_err *err)
 {
 	size_t i;
 	json_t *entry;
 	int bit;
 
 	if (!json_is_array(value))
-		return expected("require", "a list of guarantees", err);
+		return expected(key, "a list of guarantees", err);
 	json_array_foreach(value, i, entry)
 	{
-		int r = read_word("require", entry, barrier_words, FURCA_COUNT(barrier_words), &bit, err);
+		int r = read_word(key, entry, barrier_words, FURCA_COUNT(barrier_words), &bit, err);
 
 		if (r < 0)
 			return r;
@@ -144,7 +144,7 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 {
 	static const char *const keys[] = {"socket",  "state_dir", "workdir",	 "max_sessions", "timeout_s",
 					   "grace_s", "snapshots", "undo_depth", "require",	 "log_level",
-					   "zygote_idle_s", "env_max_bytes"};
+					   "zygote_idle_s", "env_max_bytes", "without"};
 	int i = 0, r;
 
 	switch (word(keys, FURCA_COUNT(keys), key)) {
@@ -168,7 +168,7 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 	case 7:
 		return read_count(key, value, 0, 64, &o->engine.undo_depth, err);
 	case 8:
-		return read_require(value, &o->engine.required, err);
+		return read_barriers(key, value, &o->engine.required, err);
 	case 9:
 		r = read_word(key, value, level_words, FURCA_COUNT(level_words), &i, err);
 		if (r == 0)
@@ -178,6 +178,8 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 		return read_number(key, value, 0, 1e7, &o->engine.zygote_idle_s, err);
 	case 11:
 		return read_number(key, value, 0, 1e15, &o->engine.env_max_bytes, err);
+	case 12:
+		return read_barriers(key, value, &o->engine.without, err);
 	default:
 		return furca_fail(err, FURCA_E_VALIDATION, 0, "no option '%.64s' in the configuration; the nearest is '%s'", key,
 				  furca_nearest(key, strlen(key), keys, FURCA_COUNT(keys)));

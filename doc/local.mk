@@ -1,2 +1,2 @@
 # doc/: documents; tables.py fills their tables from the sources, tests/check-tables.sh holds it
-EXTRA_DIST += doc/tables.py doc/bridge.md doc/coordinates.md doc/environments.md doc/errors.md doc/fork-safety.md doc/operations.md doc/protocol.md doc/read-only.md
+EXTRA_DIST += doc/tables.py doc/bench-safety.md doc/bridge.md doc/coordinates.md doc/environments.md doc/errors.md doc/fork-safety.md doc/operations.md doc/protocol.md doc/read-only.md

@@ -518,7 +518,7 @@ int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view 
 		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove isolation, or use state_mode='read_only'.",
 					  "The argument 'isolation' is for state_mode='read_only' only.");
 	ret->network = ret->waived & FURCA_BARRIER_NETWORK;
-	ret->required |= (furca_barriers_required() & ~ret->waived) | at->required;
+	ret->required |= (furca_barriers_required() & ~ret->waived & ~at->without) | at->required;
 	ret->waived &= ~ret->required;
 	rc = check_mode(at, ret, err);
 	return rc < 0 ? rc : check_session(at, ret, err);

@@ -43,6 +43,7 @@ struct furca_coordinates {
 	const struct furca_registry *registry;
 	int64_t default_timeout_us;
 	unsigned required;			 /* the configured minimum of barriers */
+	unsigned without;			 /* and those that nobody gets */
 	bool (*venv_known)(void *user, uint64_t venv); /* NULL: there are no environments */
 	void *user;
 };

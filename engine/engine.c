@@ -50,6 +50,7 @@ void furca_engine_coordinates(struct furca_engine *engine, struct furca_coordina
 		.registry = &engine->registry,
 		.default_timeout_us = engine->default_timeout_us,
 		.required = engine->config.required,
+		.without = engine->config.without,
 		.venv_known = venv_known,
 		.user = engine,
 	};

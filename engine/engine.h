@@ -27,6 +27,7 @@ struct furca_engine_config {
 	enum { FURCA_SNAPSHOT_AUTO, FURCA_SNAPSHOT_ALWAYS, FURCA_SNAPSHOT_OFF } snapshots;
 	unsigned undo_depth;	    /* 8 */
 	unsigned required;	    /* barriers required of every read-only call, bits of enum furca_barrier */
+	unsigned without;	    /* barriers that no read-only call gets, whose answers then say so: for benchmarks of what each is for */
 	double zygote_idle_s;	    /* 600: how long the interpreter of an environment that nobody uses is kept; 0: for good */
 	double env_max_bytes;	    /* environments not used lately are removed past this; 0: never */
 };

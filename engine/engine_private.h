@@ -88,3 +88,14 @@ void furca_engine_answer(struct furca_engine *engine, furca_client_id client, ui
 
 /* Called whenever a process or session may have been the last one, while stopping. */
 void furca_engine_check_stopped(struct furca_engine *engine);
+
+/* The barriers that a read-only call gets, and those without which it is refused unless its caller waives them. */
+static inline unsigned furca_engine_barriers(const struct furca_engine *engine)
+{
+	return FURCA_BARRIERS_ALL & ~engine->config.without;
+}
+
+static inline unsigned furca_engine_required(const struct furca_engine *engine)
+{
+	return (furca_barriers_required() & ~engine->config.without) | engine->config.required;
+}

@@ -42,7 +42,7 @@ static struct furca_host *source(const struct furca_session *s)
 
 static unsigned wanted(const struct furca_call *call)
 {
-	return FURCA_BARRIERS_ALL & ~(call->plan.network ? FURCA_BARRIER_NETWORK : 0);
+	return furca_engine_barriers(call->engine) & ~(call->plan.network ? FURCA_BARRIER_NETWORK : 0U);
 }
 
 static unsigned required(const struct furca_call *call)
@@ -385,7 +385,7 @@ static void parked(void *owner, struct furca_host *host, struct furca_view body,
 		return;
 	}
 	s->parked_ready = true;
-	s->parked_held = furca_barriers_required() | s->engine->config.required;
+	s->parked_held = furca_engine_required(s->engine);
 	take_isolation(&s->parked_isolation, body);
 }
 
@@ -395,7 +395,7 @@ static void park_with(struct furca_session *s, struct furca_init *cell)
 	struct furca_host_clone args = {
 		.role = FURCA_CLONE_COPY,
 		.barriers = FURCA_BARRIERS_ALL,
-		.required = furca_barriers_required() | s->engine->config.required,
+		.required = furca_engine_required(s->engine),
 		.cell = cell,
 		.tag = furca_limits_new_tag(s->engine),
 		.label = "parked copy",
@@ -410,7 +410,7 @@ static void park_with(struct furca_session *s, struct furca_init *cell)
 
 static bool may_park(const struct furca_session *s)
 {
-	return !s->parked && s->top && s->top->host && s->top->standing && s->top->version == s->version &&
+	return !s->parked && s->top && !s->engine->config.without && s->top->host && s->top->standing && s->top->version == s->version &&
 	       (s->state == FURCA_S_IDLE || s->state == FURCA_S_BUSY) && s->engine->config.snapshots != FURCA_SNAPSHOT_OFF &&
 	       !s->engine->stopping;
 }

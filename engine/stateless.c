@@ -102,7 +102,7 @@ static void clone_zygote(struct furca_call *call, struct furca_host *zygote)
 	if (call->harmless) {
 		args.role = FURCA_CLONE_COPY;
 		args.barriers = FURCA_BARRIERS_ALL;
-		args.required = furca_barriers_required() | call->engine->config.required;
+		args.required = furca_engine_required(call->engine);
 		args.cell = call->cell;
 	}
 	call->asked_clone_us = furca_now_us();

@@ -43,7 +43,7 @@ tests_unit_test_privileges_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_privileges_LDADD = $(snapshot_test_libs)
 
 # The mutation matrix: about 350 attempts to change something outside a copy, see tests/matrix/run.py.
-EXTRA_DIST += tests/matrix/attempts.toml tests/matrix/prelude.py tests/matrix/document.py doc/read-only.md
+EXTRA_DIST += tests/matrix/attempts.toml tests/matrix/bash.toml tests/matrix/prelude.py tests/matrix/document.py doc/read-only.md
 dist_check_SCRIPTS += tests/matrix/run.py
 TESTS += tests/matrix/run.py
 check_LTLIBRARIES = lab.la

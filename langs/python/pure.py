@@ -12,13 +12,14 @@ CONTAINERS = (list, tuple, dict, set, frozenset)
 FUNCTIONS = ("len", "print", "repr", "str", "sum", "min", "max", "sorted", "abs", "round", "bool", "int", "float", "type",
              "list", "tuple", "dict", "set", "any", "all", "isinstance", "enumerate", "zip", "range", "reversed")
 MAX_ITEMS = 2000
+MAX_DEPTH = 20  # of containers in one another; what contains itself is deeper
 _original = {name: getattr(builtins, name) for name in FUNCTIONS}
 PURE_NODES = (ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp,
               ast.Subscript, ast.Slice, ast.Load, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.JoinedStr,
               ast.FormattedValue, ast.Starred, ast.keyword)
 
 
-def _plain(value, budget):
+def _plain(value, budget, depth=MAX_DEPTH):
     """Whether the value is made of exact built-in types; bounded by `budget` items, shared by the whole expression."""
     budget[0] -= 1
     if budget[0] < 0:
@@ -26,11 +27,11 @@ def _plain(value, budget):
     kind = type(value)
     if kind in SCALARS:
         return True
-    if kind not in CONTAINERS or len(value) > MAX_ITEMS:
+    if kind not in CONTAINERS or len(value) > MAX_ITEMS or depth == 0:
         return False
     if kind is dict:
-        return all(_plain(key, budget) and _plain(item, budget) for key, item in value.items())
-    return all(_plain(item, budget) for item in value)
+        return all(_plain(key, budget, depth - 1) and _plain(item, budget, depth - 1) for key, item in value.items())
+    return all(_plain(item, budget, depth - 1) for item in value)
 
 
 def is_pure(expression, names):

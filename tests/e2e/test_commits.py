@@ -276,3 +276,9 @@ def test_the_end_of_its_init_ends_everything(new_engine):
         if entry.isdigit() and parent == engine.pid:
             os.kill(int(entry), signal.SIGKILL)
     engine.process.wait(10)
+
+
+def test_a_value_that_contains_itself(client):
+    stateful(client, "l = [1]; l.append(l); d = {}; d['d'] = d", session_name="s")
+    assert stateful(client, "l", session_name="s")["result_text"] == "[1, [...]]"
+    assert client.python("d['d'] is d", state_mode="read_only", session_name="s")["result"] is True
