@@ -1,6 +1,7 @@
 #include "bridge/offers.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "base/auto.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/advice.h"
 #include "bridge/wire/nearest.h"
 
 #include "base/banned.h"
@@ -76,33 +78,24 @@ static bool name_is_valid(struct furca_view view)
 	return !begins && furca_view_is_utf8(view);
 }
 
-static int unknown_key(struct furca_view key, const char *where, const char *const *known, size_t n, struct furca_err *err)
-{
-	size_t size = FURCA_MIN(furca_view_size(key), (size_t)64);
-	const char *nearest = furca_nearest((const char *)key.at, furca_view_size(key), known, n);
-	char suggestion[128];
-
-	(void)snprintf(suggestion, sizeof(suggestion), "Did you mean '%s'?", nearest);
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, suggestion, "Unknown argument '%.*s' of %s", (int)size, (const char *)key.at,
-				  where);
-}
-
 /* Each key of `map` is one of `known`. 0 or -errno. */
 int furca_keys_check(struct furca_view map, const char *where, const char *const *known, size_t n, struct furca_err *err)
 {
+	struct furca_view whole = map;
 	struct furca_value m, key, value;
 
 	if (furca_value_enter(&map, &m) < 0 || m.kind != FURCA_MAP)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "%s must be a map", where);
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Make it a map of named arguments.", "%s must be a map.", where);
 	for (uint32_t i = 0; i < m.count; i++) {
 		bool ok = false;
 
 		if (furca_value_next(&map, &key) < 0 || furca_value_next(&map, &value) < 0 || key.kind != FURCA_STR)
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "The keys of %s must be text", where);
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove every argument whose name is no text.",
+						  "The keys of %s must be text.", where);
 		for (size_t k = 0; k < n && !ok; k++)
 			ok = furca_view_is(key.bytes, known[k]);
 		if (!ok)
-			return unknown_key(key.bytes, where, known, n, err);
+			return furca_refuse_unknown(err, "argument", key.bytes, known, n, whole);
 	}
 	return 0;
 }
@@ -137,7 +130,26 @@ static int pack_name(struct furca_offer_entry *name, struct furca_view doc, cons
 }
 
 /* One entry of register_capabilities. */
-static int parse_name(struct furca_view map, struct furca_offer_entry *ret, struct furca_err *err)
+/* A failure of the capability at `index` of the list, with an example of what its `key` could be. */
+static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, const char *example, const char *format, ...)
+	__attribute__((format(printf, 5, 6)));
+
+static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, const char *example, const char *format, ...)
+{
+	char advice[160], text[FURCA_ERR_TEXT_MAX];
+	va_list list;
+
+	va_start(list, format);
+	(void)vsnprintf(text, sizeof(text), format, list);
+	va_end(list);
+	if (example)
+		(void)snprintf(advice, sizeof(advice), "Give it one, for example capabilities.%u.%s=%s.", index, key, example);
+	else
+		(void)snprintf(advice, sizeof(advice), "Remove capabilities.%u.%s, or change it.", index, key);
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "%s", text);
+}
+
+static int parse_name(struct furca_view map, uint32_t index, struct furca_offer_entry *ret, struct furca_err *err)
 {
 	static const char *const known[] = {"name", "effect", "doc", "params"};
 	struct furca_view text, doc = {0};
@@ -148,27 +160,24 @@ static int parse_name(struct furca_view map, struct furca_offer_entry *ret, stru
 	if (r < 0)
 		return r;
 	if (!furca_map_text(map, "name", &text) || !name_is_valid(text))
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give a name such as 'contacts.lookup'.",
-					  "A capability's name must be words with dots between them, at most %d bytes",
-					  FURCA_MAX_CAPABILITY_NAME);
+		return refuse_offer(err, index, "name", "'contacts.lookup'", "A capability's name must be words with dots between them, at most %d bytes.",
+				    FURCA_MAX_CAPABILITY_NAME);
 	/* Not told means write: what may change the world is refused in a read-only call until it is said to be harmless. */
 	ret->write = true;
 	if (furca_map_get(map, "effect", &effect) && effect.kind != FURCA_NIL) {
 		ret->write = effect.kind != FURCA_STR || !furca_view_is(effect.bytes, "read");
 		if (ret->write && (effect.kind != FURCA_STR || !furca_view_is(effect.bytes, "write")))
-			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use effect 'read' or 'write'.",
-						  "The effect of capability '%.*s' must be 'read' or 'write'",
-						  (int)FURCA_MIN(furca_view_size(text), (size_t)64), (const char *)text.at);
+			return refuse_offer(err, index, "effect", "'write' or 'read'", "The effect of capability '%.*s' must be 'read' or 'write'.",
+					    (int)FURCA_MIN(furca_view_size(text), (size_t)64), (const char *)text.at);
 	}
 	if (furca_map_get(map, "doc", &d) && d.kind != FURCA_NIL) {
 		if (d.kind != FURCA_STR || !furca_view_is_utf8(d.bytes) || furca_view_size(d.bytes) > FURCA_MAX_CAPABILITY_DOC)
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "A capability's doc must be text of at most %d bytes",
-					  FURCA_MAX_CAPABILITY_DOC);
+			return refuse_offer(err, index, "doc", NULL, "A capability's doc must be text of at most %d bytes.", FURCA_MAX_CAPABILITY_DOC);
 		doc = d.bytes;
 	}
 	has_params = furca_map_get(map, "params", &params) && params.kind != FURCA_NIL;
 	if (has_params && furca_view_size(params.raw) > FURCA_MAX_CAPABILITY_DOC)
-		return furca_fail(err, FURCA_E_LIMIT, 0, "A capability's params may have %d bytes", FURCA_MAX_CAPABILITY_DOC);
+		return refuse_offer(err, index, "params", NULL, "A capability's params may have %d bytes.", FURCA_MAX_CAPABILITY_DOC);
 	ret->text = furca_view_dup(text);
 	if (!ret->text || pack_name(ret, doc, has_params ? &params : NULL) < 0)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "Cannot keep a capability's name");
@@ -203,10 +212,11 @@ int furca_offers_register(struct furca_offers *offers, uint64_t client, struct f
 	if (r < 0)
 		return r;
 	if (!furca_map_get(args, "capabilities", &list) || list.kind != FURCA_ARRAY)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give capabilities: [{name, effect, doc?, params?}].",
-					  "register_capabilities needs a list 'capabilities'");
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give a list of {name, effect, doc?, params?}, for example capabilities=[].",
+					  "register_capabilities needs a list 'capabilities'.");
 	if (offers->count + list.count > FURCA_MAX_CAPABILITIES)
-		return furca_fail(err, FURCA_E_LIMIT, 0, "At most %d capabilities can be registered", FURCA_MAX_CAPABILITIES);
+		return furca_fail_suggest(err, FURCA_E_LIMIT, 0, "Use capabilities=[], or fewer than that; others go with the connection that offers them.",
+					  "At most %d capabilities can be registered.", FURCA_MAX_CAPABILITIES);
 	struct furca_offer_entry *names = realloc(offers->names, (offers->count + list.count + 1) * sizeof(*names));
 	FURCA_AUTO_FREE struct furca_offer_entry *fresh = calloc((size_t)list.count + 1, sizeof(*fresh));
 	if (names)
@@ -216,7 +226,7 @@ int furca_offers_register(struct furca_offers *offers, uint64_t client, struct f
 	inside = furca_value_inside(&list);
 	for (uint32_t i = 0; i < list.count && r == 0; i++) {
 		fresh[i].client = client;
-		r = furca_value_next(&inside, &entry) < 0 ? -EPROTO : parse_name(entry.raw, &fresh[i], err);
+		r = furca_value_next(&inside, &entry) < 0 ? -EPROTO : parse_name(entry.raw, i, &fresh[i], err);
 	}
 	if (r == 0)
 		merge(offers, fresh, list.count);

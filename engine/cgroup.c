@@ -340,7 +340,7 @@ struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *c, uint64_t memory_b
 			r = group->pids ? set_number(group->pids, files[c->version - 1][F_PIDS_MAX], processes) : -ENOMEM;
 	}
 	if (r < 0) {
-		(void)furca_fail_suggest(err, FURCA_E_SYSTEM, -r, "Leave `limits` out, or ask for less.", "cannot make a control group");
+		(void)furca_fail_suggest(err, FURCA_E_SYSTEM, -r, "Remove limits, or ask for less.", "cannot make a control group");
 		furca_cgroup_unref(group);
 		return NULL;
 	}

@@ -362,8 +362,15 @@ static void undo(struct furca_session *s, struct furca_call *call)
 	unsigned there = furca_commit_depth(s);
 
 	if (call->selector.steps > there) {
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0,
-					 there ? "Ask for fewer steps." : "Only calls that changed something, with snapshots on, can be undone.",
+		char advice[FURCA_ERR_TEXT_MAX], place[FURCA_ADVICE_TEXT];
+
+		if (there)
+			(void)snprintf(advice, sizeof(advice), "Use steps=%u, or fewer.", there);
+		else
+			(void)snprintf(advice, sizeof(advice),
+				       "Call execute with %s and state_mode='stateful' and code='x=1' first; only what a call changed can be undone.",
+				       furca_coordinate_place(place, &s->entry.key));
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
 					 "The session can be taken back by %u step%s%s.", there, there == 1 ? "" : "s",
 					 s->dropped_commits ? "; older states were dropped" : "");
 		refuse(s, call, &err);
@@ -377,6 +384,11 @@ static void undo(struct furca_session *s, struct furca_call *call)
 	}
 	s->version = before;
 	go_back(s, call);
+}
+
+static struct furca_view view_of_text(const char *text)
+{
+	return (struct furca_view){(const uint8_t *)text, (const uint8_t *)text + strlen(text)};
 }
 
 static struct furca_commit *find_label(struct furca_session *s, const char *label)
@@ -396,7 +408,11 @@ static void checkpoint(struct furca_session *s, struct furca_call *call)
 	for (struct furca_commit *c = s->labelled; c; c = c->below)
 		n++;
 	if (n >= MAX_CHECKPOINTS && !find_label(s, label)) {
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Use a label again that is not needed any more.",
+		char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT];
+
+		(void)snprintf(advice, sizeof(advice), "Use label=%s, or another one again that is not needed any more.",
+			       furca_advice_text(text, view_of_text(s->labelled->label)));
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
 					 "The session has %u checkpoints, which is the limit.", n);
 		refuse(s, call, &err);
 		return;
@@ -421,7 +437,15 @@ static void restore(struct furca_session *s, struct furca_call *call)
 	struct furca_commit *from = find_label(s, (const char *)call->word.data);
 
 	if (!from || !from->standing) {
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Use a label that checkpoint was called with in this session.",
+		char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT], place[FURCA_ADVICE_TEXT];
+
+		if (s->labelled)
+			(void)snprintf(advice, sizeof(advice), "Use label=%s, or another that checkpoint was called with in this session.",
+				       furca_advice_text(text, view_of_text(s->labelled->label)));
+		else
+			(void)snprintf(advice, sizeof(advice), "Call checkpoint with %s and label=%s first; this session has none.",
+				       furca_coordinate_place(place, &s->entry.key), furca_advice_text(text, call->selector.word));
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
 					 "The session has no checkpoint '%s'.", (const char *)call->word.data);
 		refuse(s, call, &err);
 		return;
@@ -434,6 +458,21 @@ static void restore(struct furca_session *s, struct furca_call *call)
 	}
 	commit->version = ++s->version; /* so that undo goes back to before the restore */
 	push(s, commit);
+}
+
+static int refuse_taken(struct furca_session *s, const struct furca_call *call, struct furca_err *err)
+{
+	char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT], name[FURCA_MAX_NAME * 4 + 8];
+
+	for (unsigned n = 2;; n++) {
+		/* A long name is cut at a character, so that the number fits. */
+		size_t keep = furca_utf8_whole(call->word.data, FURCA_MIN(strlen((const char *)call->word.data), FURCA_MAX_NAME - 6));
+		(void)snprintf(name, sizeof(name), "%.*s-%u", (int)keep, (const char *)call->word.data, n);
+		if (!furca_registry_by_name(&s->engine->registry, view_of_text(name)))
+			break;
+	}
+	(void)snprintf(advice, sizeof(advice), "Use new_name=%s, or close that session first.", furca_advice_text(text, view_of_text(name)));
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is a session named '%s' already.", (const char *)call->word.data);
 }
 
 static void branched(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
@@ -450,7 +489,7 @@ static void branched(void *owner, struct furca_host *host, struct furca_view bod
 	} else {
 		key.id = furca_registry_free_id(&s->engine->registry, key.lang, key.venv);
 		if (furca_registry_by_name(&s->engine->registry, call->selector.word))
-			(void)furca_fail(&failure, FURCA_E_VALIDATION, 0, "There is a session of that name already.");
+			(void)refuse_taken(s, call, &failure);
 		else
 			branch = furca_session_new(s->engine, &key, &failure);
 	}
@@ -488,11 +527,9 @@ static void branch(struct furca_session *s, struct furca_call *call)
 	};
 
 	if (furca_registry_by_name(&s->engine->registry, call->selector.word))
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Use another new_name, or close that session first.",
-					 "There is a session named '%s' already.", (const char *)call->word.data);
+		(void)refuse_taken(s, call, &err);
 	else if (s->engine->registry.count >= s->engine->registry.max)
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Close a session that is not needed with close_session.",
-					 "%u sessions exist, which is the limit.", s->engine->registry.count);
+		(void)furca_registry_full(&s->engine->registry, &s->entry, &err);
 	else
 		call->host = furca_host_clone(s->live, &args, &err);
 	if (!call->host) {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "bridge/wire/nearest.h"
+#include "bridge/wire/advice.h"
 #include "engine/pack.h"
 #include "snapshot/clone.h"
 
@@ -29,18 +29,22 @@ struct reading {
 
 typedef int read_fn(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err);
 
-static int wrong(struct furca_err *err, const char *key, const char *what)
-{
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, NULL, "The argument '%s' must be %s.", key, what);
-}
-
 static int read_text(const char *key, const struct furca_value *v, size_t max, struct furca_view *ret, struct furca_err *err)
 {
+	bool code = strcmp(key, "code") == 0;
+
 	if (v->kind != FURCA_STR || !furca_view_is_utf8(v->bytes))
-		return wrong(err, key, "text");
-	if (furca_view_size(v->bytes) > max)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Send less text, or put it into a file and read that.",
+		return code ? furca_refuse_needed(err, key, "text", "''") : furca_refuse_value(err, key, "text");
+	if (furca_view_size(v->bytes) > max && code)
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+					  "Put the text into a file and run that, for example code='exec(open(\"FILE\").read())'; in bash: '. FILE'.",
 					  "The argument '%s' has %zu bytes; at most %zu are allowed.", key, furca_view_size(v->bytes), max);
+	if (furca_view_size(v->bytes) > max) {
+		char what[64];
+
+		(void)snprintf(what, sizeof(what), "text of at most %zu bytes", max);
+		return furca_refuse_value(err, key, what);
+	}
 	*ret = v->bytes;
 	return 0;
 }
@@ -48,7 +52,7 @@ static int read_text(const char *key, const struct furca_value *v, size_t max, s
 static int read_id(const char *key, const struct furca_value *v, uint64_t *ret, struct furca_err *err)
 {
 	if (v->kind != FURCA_UINT || v->u > INT64_MAX)
-		return wrong(err, key, "an integer from 0 up");
+		return furca_refuse_value(err, key, "an integer from 0 up");
 	*ret = v->u;
 	return 0;
 }
@@ -60,34 +64,25 @@ static int read_number(const char *key, const struct furca_value *v, double *ret
 	else if (v->kind == FURCA_UINT)
 		*ret = (double)v->u;
 	else
-		return wrong(err, key, "a number above 0");
-	return isfinite(*ret) && *ret > 0 ? 0 : wrong(err, key, "a number above 0");
+		return furca_refuse_value(err, key, "a number above 0");
+	return isfinite(*ret) && *ret > 0 ? 0 : furca_refuse_value(err, key, "a number above 0");
 }
 
 /* One of some words. */
 static int read_word(const char *key, const struct furca_value *v, const char *const *words, size_t n, int *ret, struct furca_err *err)
 {
-	char list[128] = "", advice[160];
-
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
 		if (v->kind == FURCA_STR && furca_view_is(v->bytes, words[i])) {
 			*ret = (int)i;
 			return 0;
 		}
-		size_t len = strlen(list);
-		(void)snprintf(list + len, sizeof(list) - len, "%s'%s'", i ? ", " : "", words[i]);
-	}
-	(void)snprintf(advice, sizeof(advice), "Use %s=%s%s.", key, n > 1 ? "one of " : "", list);
-	if (v->kind != FURCA_STR)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The argument '%s' must be one of %s.", key, list);
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown %s '%.*s'.", key,
-				  (int)FURCA_MIN(furca_view_size(v->bytes), 64), (const char *)v->bytes.at);
+	return furca_refuse_word(err, key, v, words, n, false);
 }
 
 static int read_bool(const char *key, const struct furca_value *v, bool *ret, struct furca_err *err)
 {
 	if (v->kind != FURCA_BOOL)
-		return wrong(err, key, "true or false");
+		return furca_refuse_value(err, key, "true or false");
 	*ret = v->b;
 	return 0;
 }
@@ -105,7 +100,7 @@ static int arg_code(struct reading *r, const char *key, const struct furca_value
 	int rc = read_text(key, v, FURCA_MAX_CODE, &r->plan->code, err);
 
 	if (rc == 0 && memchr(r->plan->code.at, 0, furca_view_size(r->plan->code)))
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove the NUL character from the code.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove '\\u0000' from code.",
 					  "The argument 'code' contains a NUL character.");
 	r->plan->blank = rc == 0 && blank(r->plan->code);
 	return rc;
@@ -139,7 +134,7 @@ static bool good_name(struct furca_view name)
 static int read_name(const char *key, const struct furca_value *v, struct furca_view *ret, struct furca_err *err)
 {
 	if (v->kind != FURCA_STR || !furca_view_is_utf8(v->bytes) || !good_name(v->bytes))
-		return wrong(err, key, "a name of 1 to 64 printable characters");
+		return furca_refuse_value(err, key, "a name of 1 to 64 printable characters");
 	*ret = v->bytes;
 	return 0;
 }
@@ -187,16 +182,6 @@ static int arg_retry(struct reading *r, const char *key, const struct furca_valu
 	return rc;
 }
 
-static int unknown_key(struct furca_err *err, const char *inside, struct furca_view key, const char *const *known, size_t n)
-{
-	const char *near = furca_nearest((const char *)key.at, furca_view_size(key), known, n);
-	char advice[128];
-
-	(void)snprintf(advice, sizeof(advice), "Did you mean '%s'? Remove the argument or correct its name.", near ? near : "?");
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown %s '%.*s'.", inside,
-				  (int)FURCA_MIN(furca_view_size(key), 64), (const char *)key.at);
-}
-
 static int arg_limits(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
 	static const char *const known[] = {"memory_bytes", "cpu_s", "processes", "open_files"};
@@ -206,18 +191,18 @@ static int arg_limits(struct reading *r, const char *key, const struct furca_val
 	struct furca_value k, item;
 
 	if (v->kind != FURCA_MAP)
-		return wrong(err, key, "a map of limits");
+		return furca_refuse_value(err, key, "a map of limits");
 	struct furca_view inside = furca_value_inside(v);
 	for (uint32_t i = 0; i < v->count; i++) {
 		size_t n = 0;
 		char path[64];
 
 		if (furca_value_next(&inside, &k) < 0 || furca_value_next(&inside, &item) < 0 || k.kind != FURCA_STR)
-			return wrong(err, key, "a map of limits");
+			return furca_refuse_value(err, key, "a map of limits");
 		while (n < FURCA_COUNT(known) && !furca_view_is(k.bytes, known[n]))
 			n++;
 		if (n == FURCA_COUNT(known))
-			return unknown_key(err, "limit", k.bytes, known, n);
+			return furca_refuse_unknown(err, "limit", k.bytes, known, n, v->raw);
 		if (item.kind == FURCA_NIL)
 			continue;
 		(void)snprintf(path, sizeof(path), "limits.%s", known[n]);
@@ -227,7 +212,7 @@ static int arg_limits(struct reading *r, const char *key, const struct furca_val
 				return rc;
 		} else {
 			if (item.kind != FURCA_UINT || item.u == 0 || item.u > INT64_MAX)
-				return wrong(err, path, "an integer above 0");
+				return furca_refuse_value(err, path, "an integer above 0");
 			*whole[n] = item.u;
 		}
 		r->plan->has_limits = true;
@@ -240,7 +225,7 @@ static int arg_cwd(struct reading *r, const char *key, const struct furca_value 
 	int rc = read_text(key, v, 4095, &r->plan->cwd, err);
 
 	if (rc == 0 && (furca_view_size(r->plan->cwd) == 0 || memchr(r->plan->cwd.at, 0, furca_view_size(r->plan->cwd))))
-		return wrong(err, key, "a path");
+		return furca_refuse_value(err, key, "a path");
 	return rc;
 }
 
@@ -249,19 +234,19 @@ static int arg_env_vars(struct reading *r, const char *key, const struct furca_v
 	struct furca_value k, item;
 
 	if (v->kind != FURCA_MAP)
-		return wrong(err, key, "a map from names to text (or null, to unset)");
+		return furca_refuse_value(err, key, "a map from names to text (or null, to unset)");
 	if (v->count > FURCA_MAX_ENV_VARS)
-		return wrong(err, key, "a map of at most 1024 variables");
+		return furca_refuse_value(err, key, "a map of at most 1024 variables");
 	struct furca_view inside = furca_value_inside(v);
 	for (uint32_t i = 0; i < v->count; i++) {
 		if (furca_value_next(&inside, &k) < 0 || furca_value_next(&inside, &item) < 0)
-			return wrong(err, key, "a map");
+			return furca_refuse_value(err, key, "a map");
 		if (k.kind != FURCA_STR || furca_view_size(k.bytes) == 0 || memchr(k.bytes.at, '=', furca_view_size(k.bytes)) ||
 		    memchr(k.bytes.at, 0, furca_view_size(k.bytes)) || (item.kind != FURCA_STR && item.kind != FURCA_NIL))
-			return wrong(err, key, "a map from names (without '=') to text, or null to unset");
+			return furca_refuse_value(err, key, "a map from names (without '=') to text, or null to unset");
 		if (item.kind == FURCA_STR &&
 		    (furca_view_size(item.bytes) > 131072 || memchr(item.bytes.at, 0, furca_view_size(item.bytes))))
-			return wrong(err, key, "a map of text without NUL, at most 128 KiB each");
+			return furca_refuse_value(err, key, "a map of text without NUL, at most 128 KiB each");
 	}
 	r->plan->env_vars = v->raw;
 	return 0;
@@ -270,7 +255,7 @@ static int arg_env_vars(struct reading *r, const char *key, const struct furca_v
 static int arg_max_output(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
 	if (v->kind != FURCA_UINT || v->u > FURCA_MAX_OUTPUT)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give a number from 0 to 67108864; read_output gives the rest.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove max_output_bytes, or give a number from 0 to 67108864; read_output gives what is left out.",
 					  "The argument '%s' must be an integer from 0 to %u.", key, FURCA_MAX_OUTPUT);
 	r->plan->max_output = (size_t)v->u;
 	return 0;
@@ -290,13 +275,13 @@ static int add_required(struct reading *r, const struct furca_value *list, struc
 	for (int i = 0; i < FURCA_BARRIERS; i++)
 		words[i] = furca_barrier_word(i);
 	if (list->kind != FURCA_ARRAY)
-		return wrong(err, "isolation.require", "a list of barriers");
+		return furca_refuse_value(err, "isolation.require", "a list of barriers");
 	for (uint32_t i = 0; i < list->count; i++) {
 		if (furca_value_next(&inside, &item) < 0 || item.kind != FURCA_STR)
-			return wrong(err, "isolation.require", "a list of barriers");
+			return furca_refuse_value(err, "isolation.require", "a list of barriers");
 		int bit = furca_barrier_bit((const char *)item.bytes.at, furca_view_size(item.bytes));
 		if (bit < 0)
-			return unknown_key(err, "barrier", item.bytes, words, FURCA_BARRIERS);
+			return furca_refuse_unknown(err, "barrier", item.bytes, words, FURCA_BARRIERS, (struct furca_view){0});
 		r->plan->required |= 1U << bit;
 	}
 	return 0;
@@ -311,25 +296,27 @@ static int arg_isolation(struct reading *r, const char *key, const struct furca_
 		known[i] = furca_barrier_word(i);
 	known[FURCA_BARRIERS] = "require";
 	if (v->kind != FURCA_MAP)
-		return wrong(err, key, "a map such as {\"network\": \"allow\"}");
+		return furca_refuse_value(err, key, "a map such as {\"network\": \"allow\"}");
 	r->isolation_given = v->count > 0;
 	struct furca_view inside = furca_value_inside(v);
 	for (uint32_t i = 0; i < v->count; i++) {
 		if (furca_value_next(&inside, &k) < 0 || furca_value_next(&inside, &item) < 0 || k.kind != FURCA_STR)
-			return wrong(err, key, "a map");
+			return furca_refuse_value(err, key, "a map");
 		if (furca_view_is(k.bytes, "require")) {
 			int rc = item.kind == FURCA_NIL ? 0 : add_required(r, &item, err);
 			if (rc < 0)
 				return rc;
 			continue;
 		}
+		char advice[128];
 		int bit = furca_barrier_bit((const char *)k.bytes.at, furca_view_size(k.bytes));
 		if (bit < 0)
-			return unknown_key(err, "barrier", k.bytes, known, FURCA_COUNT(known));
+			return furca_refuse_unknown(err, "barrier", k.bytes, known, FURCA_COUNT(known), v->raw);
 		if (item.kind == FURCA_NIL || (item.kind == FURCA_STR && furca_view_is(item.bytes, "deny")))
 			continue;
+		(void)snprintf(advice, sizeof(advice), "Remove isolation.%s, or waive the barrier with isolation.%s='allow'.", known[bit], known[bit]);
 		if (item.kind != FURCA_STR || !furca_view_is(item.bytes, "allow"))
-			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use \"allow\" to waive the barrier, or leave it out.",
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,
 						  "The argument 'isolation.%s' must be \"allow\" or \"deny\".", known[bit]);
 		r->plan->waived |= 1U << bit;
 	}
@@ -364,37 +351,29 @@ static int check_keys(struct furca_view args, const char *const *known, size_t n
 		size_t at = 0;
 
 		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR)
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "The arguments' names must be text.");
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove every argument whose name is no text.",
+						  "The arguments' names must be text.");
 		while (at < n && !furca_view_is(key.bytes, known[at]))
 			at++;
 		if (at == n)
-			return unknown_key(err, "argument", key.bytes, known, n);
+			return furca_refuse_unknown(err, "argument", key.bytes, known, n, args);
 	}
 	return 0;
 }
 
 static int read_language(struct furca_view args, const struct furca_lang **ret, bool needed, struct furca_err *err)
 {
-	char list[128] = "", advice[192];
+	const char *words[16];
 	struct furca_value v;
+	size_t n = 0;
 
-	for (size_t i = 0; furca_lang_at(i); i++) {
-		size_t len = strlen(list);
-		(void)snprintf(list + len, sizeof(list) - len, "%s'%s'", i ? " or " : "", furca_lang_at(i)->name);
-	}
-	(void)snprintf(advice, sizeof(advice), "Use language=%s.", list);
-	if (!furca_map_get(args, "language", &v) || v.kind == FURCA_NIL) {
-		if (!needed)
-			return 0;
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The argument 'language' is missing.");
-	}
-	if (v.kind != FURCA_STR)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The argument 'language' must be text.");
-	*ret = furca_lang_find((const char *)v.bytes.at, furca_view_size(v.bytes));
-	if (!*ret)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown language '%.*s'.",
-					  (int)FURCA_MIN(furca_view_size(v.bytes), 64), (const char *)v.bytes.at);
-	return 0;
+	for (; n < FURCA_COUNT(words) && furca_lang_at(n); n++)
+		words[n] = furca_lang_at(n)->name;
+	bool given = furca_map_get(args, "language", &v) && v.kind != FURCA_NIL;
+	if (!given && !needed)
+		return 0;
+	*ret = given && v.kind == FURCA_STR ? furca_lang_find((const char *)v.bytes.at, furca_view_size(v.bytes)) : NULL;
+	return *ret ? 0 : furca_refuse_word(err, "language", given ? &v : NULL, words, n, true);
 }
 
 static int read_mode(struct reading *r, struct furca_view args, struct furca_err *err)
@@ -418,8 +397,7 @@ static int read_arguments(struct reading *r, struct furca_view args, bool functi
 
 		if (!furca_map_get(args, a->key, &v) || v.kind == FURCA_NIL) {
 			if (a->read == arg_code && !function)
-				return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give the code to run as text.",
-							  "The argument 'code' is missing.");
+				return furca_refuse_needed(err, "code", NULL, "''");
 			continue;
 		}
 		int rc = a->read(r, a->key, &v, err);
@@ -440,12 +418,19 @@ static int check_session(const struct furca_coordinates *at, const struct furca_
 	bool elsewhere = by_name && (by_name->key.lang != plan->lang || by_name->key.venv != plan->venv);
 
 	if (by_name && plan->has_id && !elsewhere && by_name->key.id != plan->id)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give session_id or session_name, not both, or the pair that belongs together.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove session_id, or remove session_name, or give the pair that belongs together.",
 					  "session_id %llu and session_name '%.*s' are different sessions.", (unsigned long long)plan->id, n, name);
 	if (plan->mode == FURCA_READ_ONLY && !elsewhere) {
 		if (plan->name.at ? !by_name : !by_id) {
-			static const char advice[] = "Name an existing session with session_id or session_name (list_sessions shows them), "
-						     "or create it with state_mode='stateful'.";
+			char there[FURCA_ADVICE_TEXT], advice[FURCA_ERR_TEXT_MAX];
+
+			if (furca_coordinate_example(there, at->registry, plan->lang, &plan->venv, plan->name))
+				(void)snprintf(advice, sizeof(advice),
+					       "Use %s, or another existing session_id or session_name (list_sessions shows them), or create this one with "
+					       "state_mode='stateful'.", there);
+			else
+				(void)snprintf(advice, sizeof(advice),
+					       "Use state_mode='stateful' to create it (no session_id or session_name exists here; list_sessions shows all).");
 			if (plan->name.at)
 				return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no session named '%.*s'.", n, name);
 			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no %s session %llu.", plan->lang->name,
@@ -456,7 +441,7 @@ static int check_session(const struct furca_coordinates *at, const struct furca_
 		char advice[FURCA_ERR_TEXT_MAX];
 
 		(void)snprintf(advice, sizeof(advice), by_name->key.venv ? "Use language='%s' and venv_id=%llu for that session, or another session_name."
-							      : "Use language='%s' without venv_id for that session, or another session_name.",
+							      : "Use language='%s' and remove venv_id for that session, or use another session_name.",
 			       by_name->key.lang->name, (unsigned long long)by_name->key.venv);
 		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The session name '%.*s' belongs to another language or environment.",
 					  n, name);
@@ -467,7 +452,8 @@ static int check_session(const struct furca_coordinates *at, const struct furca_
 
 		if (plan->has_id || plan->name.at || !furca_registry_by_id(at->registry, &zero))
 			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-						  "Close a session that is not needed with close_session (list_sessions shows them), or use state_mode='stateless'.",
+						  "Use state_mode='stateless' and remove session_id and session_name, or close a session that is not needed with close_session "
+						  "(list_sessions shows them).",
 						  "%u sessions exist, which is the limit.", at->registry->count);
 	}
 	return 0;
@@ -479,7 +465,7 @@ static int check_mode(const struct furca_coordinates *at, const struct furca_pla
 
 	if (plan->venv && (!at->venv_known || !at->venv_known(at->user, plan->venv)))
 		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-					  "Use a venv_id that create_env gave out (list_envs shows them), or leave venv_id out.",
+					  "Remove venv_id, or use one that create_env gave out (list_envs shows them).",
 					  "There is no environment %llu.", plan->venv == UINT64_MAX ? 0 : (unsigned long long)plan->venv);
 	if (plan->mode == FURCA_STATELESS && session)
 		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,

@@ -6,6 +6,7 @@
 
 #include "bridge/wire/limits.h"
 #include "base/buf.h"
+#include "bridge/wire/advice.h"
 #include "bridge/wire/messages.h"
 #include "engine/limits.h"
 #include "engine/registry.h"
@@ -60,6 +61,16 @@ int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view 
  * fails on a plan that furca_coordinate_plan gave out while the registry has not changed.
  */
 struct furca_entry *furca_coordinate_session(const struct furca_coordinates *at, const struct furca_plan *plan, uint64_t *ret_id);
+
+/* For suggestions: writes the arguments that name a session by its id. Returns `buf`. */
+const char *furca_coordinate_place(char buf[FURCA_ADVICE_TEXT], const struct furca_key *key);
+
+/*
+ * For suggestions: writes arguments that name a session which exists, of that language and environment (NULL: any), the nearest to
+ * `name`: "session_name='audit'", or by its id. False where there is none.
+ */
+bool furca_coordinate_example(char buf[FURCA_ADVICE_TEXT], const struct furca_registry *registry, const struct furca_lang *lang,
+			      const uint64_t *venv, struct furca_view name);
 
 /* Packs the arguments as they were understood, long text cut: the value of `received`. `plan` may be NULL (nothing was). */
 void furca_coordinate_received(struct furca_view args, const struct furca_plan *plan, struct furca_buf *out);

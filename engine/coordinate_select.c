@@ -1,6 +1,7 @@
 /* The other half of coordinate.h: arguments of the methods around execute, and `received`. */
 #include <string.h>
 
+#include "bridge/wire/advice.h"
 #include "bridge/wire/nearest.h"
 #include "engine/coordinate.h"
 #include "engine/output.h"
@@ -9,6 +10,7 @@
 #include "base/banned.h"
 
 #define RECEIVED_TEXT 1000 /* bytes of one text in `received` */
+#define FURCA_MAX_NEAR 64	   /* names that a mistaken one is compared with */
 
 enum field { LANGUAGE, VENV_ID, SESSION_ID, SESSION_NAME, DETAIL, NAME, NEW_NAME, LABEL, STEPS, MSGID, STREAM, OFFSET, LENGTH, FIELDS };
 
@@ -37,15 +39,18 @@ static const struct method_arguments {
 	[FURCA_METHOD_stats] = {0, 0},
 };
 
-static int wrong(struct furca_err *err, const char *key, const char *what)
+/* What a field that must be given could be, and so is not to be left out. */
+static const char *const examples[FIELDS] = {[NEW_NAME] = "'copy'", [LABEL] = "'here'", [MSGID] = "1"};
+
+static int wrong(struct furca_err *err, enum field f, const char *what)
 {
-	return furca_fail(err, FURCA_E_VALIDATION, 0, "The argument '%s' must be %s.", key, what);
+	return examples[f] ? furca_refuse_needed(err, field_names[f], what, examples[f]) : furca_refuse_value(err, field_names[f], what);
 }
 
 static int read_uint(enum field f, const struct furca_value *v, uint64_t lowest, uint64_t *ret, struct furca_err *err)
 {
 	if (v->kind != FURCA_UINT || v->u > INT64_MAX || v->u < lowest)
-		return wrong(err, field_names[f], lowest ? "an integer above 0" : "an integer from 0 up");
+		return wrong(err, f, lowest ? "an integer above 0" : "an integer from 0 up");
 	*ret = v->u;
 	return 0;
 }
@@ -55,46 +60,47 @@ static int read_label(enum field f, const struct furca_value *v, struct furca_vi
 	size_t characters = 0;
 
 	if (v->kind != FURCA_STR || !furca_view_is_utf8(v->bytes))
-		return wrong(err, field_names[f], "text");
+		return wrong(err, f, "text");
 	for (const uint8_t *p = v->bytes.at; p < v->bytes.end; p++) {
 		if (*p < 0x20 || *p == 0x7f)
-			return wrong(err, field_names[f], "1 to 64 printable characters");
+			return wrong(err, f, "1 to 64 printable characters");
 		characters += (*p & 0xc0) != 0x80;
 	}
 	if (f != SESSION_NAME && f != NAME && (characters == 0 || characters > FURCA_MAX_NAME))
-		return wrong(err, field_names[f], "1 to 64 printable characters");
+		return wrong(err, f, "1 to 64 printable characters");
 	*ret = v->bytes;
 	return 0;
 }
 
 static int read_language(const struct furca_value *v, struct furca_selector *s, struct furca_err *err)
 {
+	char list[128] = "";
+
 	if (v->kind == FURCA_STR)
 		s->lang = furca_lang_find((const char *)v->bytes.at, furca_view_size(v->bytes));
-	if (!s->lang)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use language='python' or 'bash', or leave it out.",
-					  "Unknown language.");
-	return 0;
+	if (s->lang)
+		return 0;
+	for (size_t i = 0; furca_lang_at(i); i++) {
+		size_t n = strlen(list);
+		(void)snprintf(list + n, sizeof(list) - n, "%s'%s'", i ? " or " : "", furca_lang_at(i)->name);
+	}
+	return furca_refuse_value(err, "language", list);
 }
 
-static int read_one_of(enum field f, const struct furca_value *v, const char *const *words, struct furca_view *ret, struct furca_err *err)
+static int read_one_of(enum field f, const struct furca_value *v, const char *const *words, size_t n, struct furca_view *ret,
+		       struct furca_err *err)
 {
-	char list[96] = "";
-
-	for (size_t i = 0; words[i]; i++) {
+	for (size_t i = 0; i < n; i++)
 		if (v->kind == FURCA_STR && furca_view_is(v->bytes, words[i])) {
 			*ret = v->bytes;
 			return 0;
 		}
-		size_t n = strlen(list);
-		(void)snprintf(list + n, sizeof(list) - n, "%s'%s'", i ? ", " : "", words[i]);
-	}
-	return furca_fail(err, FURCA_E_VALIDATION, 0, "The argument '%s' must be one of %s.", field_names[f], list);
+	return furca_refuse_word(err, field_names[f], v, words, n, false);
 }
 
 static int read_field(enum furca_method method, enum field f, const struct furca_value *v, struct furca_selector *s, struct furca_err *err)
 {
-	static const char *const details[] = {"summary", "names", "full", NULL}, *const streams[] = {"stdout", "stderr", NULL};
+	static const char *const details[] = {"names", "summary", "full"}, *const streams[] = {"stdout", "stderr"};
 
 	switch (f) {
 	case LANGUAGE:
@@ -110,8 +116,8 @@ static int read_field(enum furca_method method, enum field f, const struct furca
 	case DETAIL:
 		/* list_sessions shows the same whatever the word; any text is accepted there. */
 		if (method == FURCA_METHOD_list_sessions)
-			return v->kind == FURCA_STR || v->kind == FURCA_BOOL ? 0 : wrong(err, "detail", "text");
-		return read_one_of(f, v, details, &s->detail, err);
+			return v->kind == FURCA_STR || v->kind == FURCA_BOOL ? 0 : wrong(err, f, "text");
+		return read_one_of(f, v, details, FURCA_COUNT(details), &s->detail, err);
 	case NAME:
 	case NEW_NAME:
 	case LABEL:
@@ -121,7 +127,7 @@ static int read_field(enum furca_method method, enum field f, const struct furca
 	case MSGID:
 		return read_uint(f, v, 0, &s->msgid, err);
 	case STREAM:
-		return read_one_of(f, v, streams, &s->stream, err);
+		return read_one_of(f, v, streams, FURCA_COUNT(streams), &s->stream, err);
 	case OFFSET:
 		return read_uint(f, v, 0, &s->offset, err);
 	case LENGTH:
@@ -132,10 +138,9 @@ static int read_field(enum furca_method method, enum field f, const struct furca
 	return 0;
 }
 
-static int known_field(struct furca_view key, unsigned allowed, struct furca_err *err)
+static int known_field(struct furca_view key, unsigned allowed, struct furca_view args, struct furca_err *err)
 {
 	const char *words[FIELDS];
-	char advice[128];
 	size_t n = 0;
 
 	for (int f = 0; f < FIELDS; f++) {
@@ -145,13 +150,7 @@ static int known_field(struct furca_view key, unsigned allowed, struct furca_err
 			return f;
 		words[n++] = field_names[f];
 	}
-	const char *near = n ? furca_nearest((const char *)key.at, furca_view_size(key), words, n) : NULL;
-	if (near)
-		(void)snprintf(advice, sizeof(advice), "Did you mean '%s'? Remove the argument or correct its name.", near);
-	else
-		(void)snprintf(advice, sizeof(advice), "Remove the argument; this method takes none.");
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown argument '%.*s'.",
-				  (int)FURCA_MIN(furca_view_size(key), 64), (const char *)key.at);
+	return furca_refuse_unknown(err, "argument", key, words, n, args);
 }
 
 int furca_coordinate_select(enum furca_method method, struct furca_view args, struct furca_selector *ret, struct furca_err *err)
@@ -168,8 +167,9 @@ int furca_coordinate_select(enum furca_method method, struct furca_view args, st
 	struct furca_view inside = furca_value_inside(&map);
 	for (uint32_t i = 0; i < map.count; i++) {
 		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR)
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "The arguments' names must be text.");
-		int f = known_field(key.bytes, m->allowed, err);
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove every argument whose name is no text.",
+						  "The arguments' names must be text.");
+		int f = known_field(key.bytes, m->allowed, args, err);
 		if (f < 0)
 			return f;
 		if (item.kind == FURCA_NIL)
@@ -181,7 +181,7 @@ int furca_coordinate_select(enum furca_method method, struct furca_view args, st
 	}
 	for (int f = 0; f < FIELDS; f++)
 		if (m->needed & F(f) & ~given)
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "The argument '%s' is missing.", field_names[f]);
+			return furca_refuse_needed(err, field_names[f], NULL, examples[f]);
 	return 0;
 }
 
@@ -204,7 +204,11 @@ static struct furca_entry *find_by_id(const struct furca_registry *registry, con
 				found = found->key.venv == 0 ? found : entry;
 				continue;
 			}
-			(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Add language (and venv_id), or use session_name.",
+			char advice[128];
+
+			(void)snprintf(advice, sizeof(advice), "Use language='%s' (and venv_id, where that is not enough), or use session_name.",
+				       found->key.lang->name);
+			(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,
 						 "More than one session has the id %llu.", (unsigned long long)s->id);
 			return NULL;
 		}
@@ -213,16 +217,80 @@ static struct furca_entry *find_by_id(const struct furca_registry *registry, con
 	return found;
 }
 
+const char *furca_coordinate_place(char buf[FURCA_ADVICE_TEXT], const struct furca_key *key)
+{
+	int n = snprintf(buf, FURCA_ADVICE_TEXT, "session_id=%llu and language='%s'", (unsigned long long)key->id, key->lang->name);
+
+	if (key->venv)
+		(void)snprintf(buf + n, FURCA_ADVICE_TEXT - (size_t)n, " and venv_id=%llu", (unsigned long long)key->venv);
+	return buf;
+}
+
+bool furca_coordinate_example(char buf[FURCA_ADVICE_TEXT], const struct furca_registry *registry, const struct furca_lang *lang,
+			      const uint64_t *venv, struct furca_view name)
+{
+	const struct furca_entry *best = NULL;
+	const char *words[FURCA_MAX_NEAR];
+	char text[FURCA_ADVICE_TEXT];
+	size_t n = 0;
+
+	for (const struct furca_entry *e = registry->first; e; e = e->next) {
+		if ((lang && e->key.lang != lang) || (venv && e->key.venv != *venv))
+			continue;
+		best = e;
+		for (unsigned i = 0; i < e->n_names && n < FURCA_MAX_NEAR; i++)
+			words[n++] = e->names[i];
+	}
+	if (!best)
+		return false;
+	const char *near = name.at && n ? furca_nearest((const char *)name.at, furca_view_size(name), words, n) : best->n_names ? best->names[0] : NULL;
+	if (near)
+		(void)snprintf(buf, FURCA_ADVICE_TEXT, "session_name=%s",
+			       furca_advice_text(text, (struct furca_view){(const uint8_t *)near, (const uint8_t *)near + strlen(near)}));
+	else
+		(void)furca_coordinate_place(buf, &best->key);
+	return true;
+}
+
+/* What to do where no session is named, or one that is not there. */
+static void advise_missing(const struct furca_registry *registry, const struct furca_selector *s, char advice[FURCA_ERR_TEXT_MAX])
+{
+	char there[FURCA_ADVICE_TEXT], which[FURCA_ADVICE_TEXT + 40] = "", text[FURCA_ADVICE_TEXT], venv[48] = "";
+	bool named = s->name.at || s->has_id;
+	const struct furca_entry *other = s->name.at ? furca_registry_by_name(registry, s->name) : NULL;
+
+	if (other) {
+		(void)snprintf(advice, FURCA_ERR_TEXT_MAX, "Use %s%s, where the session of that name is, or another session_name.",
+			       furca_coordinate_place(there, &other->key), other->key.venv ? "" : " and remove venv_id");
+		return;
+	}
+	if (s->has_venv)
+		(void)snprintf(venv, sizeof(venv), " and venv_id=%llu", (unsigned long long)s->venv);
+	if (s->name.at)
+		(void)snprintf(which, sizeof(which), " and session_name=%s", furca_advice_text(text, s->name));
+	else if (s->has_id)
+		(void)snprintf(which, sizeof(which), " and session_id=%llu", (unsigned long long)s->id);
+	if (furca_coordinate_example(there, registry, s->lang, s->has_venv ? &s->venv : NULL, s->name))
+		(void)snprintf(advice, FURCA_ERR_TEXT_MAX, named ? "Use %s%s (list_sessions shows the sessions that exist)."
+							       : "Provide session_id or session_name, for example %s%s (list_sessions shows the sessions that exist).",
+			       there, s->name.at || !named || strncmp(there, "session_name", 12) != 0 ? "" : " and remove session_id");
+	else
+		(void)snprintf(advice, FURCA_ERR_TEXT_MAX, "Call execute with language='%s'%s%s and state_mode='stateful' and code='x=1' first%s (no such session "
+							   "exists; list_sessions shows all).",
+			       s->lang ? s->lang->name : furca_lang_at(0)->name, venv, which, named ? "" : " and use session_id=0");
+}
+
 struct furca_entry *furca_coordinate_find(const struct furca_registry *registry, const struct furca_selector *s, bool *ret_missing,
 					  struct furca_err *err)
 {
-	static const char advice[] = "list_sessions shows the sessions that exist.";
+	char advice[FURCA_ERR_TEXT_MAX];
 	struct furca_entry *entry;
 
 	if (ret_missing)
 		*ret_missing = false;
 	if (!s->has_id && !s->name.at) {
-		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Provide session_id or session_name.", "No session is named.");
+		advise_missing(registry, s, advice);
+		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "No session is named.");
 		return NULL;
 	}
 	struct furca_err unclear = FURCA_ERR_INIT;
@@ -236,6 +304,7 @@ struct furca_entry *furca_coordinate_find(const struct furca_registry *registry,
 		return entry;
 	if (ret_missing)
 		*ret_missing = true;
+	advise_missing(registry, s, advice);
 	if (s->name.at)
 		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no session named '%.*s'.",
 					 (int)FURCA_MIN(furca_view_size(s->name), 256), (const char *)s->name.at);

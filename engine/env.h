@@ -45,6 +45,8 @@ struct furca_envs_events {
 	void (*progress)(void *user, furca_client_id client, uint64_t venv_id, const char *text);
 	/* The environment's directory is about to go (removed, collected, damaged): end its idle zygote. Nothing holds it. */
 	void (*retire)(void *user, uint64_t venv_id);
+	/* For a suggestion: writes the arguments that name a session which uses it. False where none does, but a call. May be NULL. */
+	bool (*holder)(void *user, uint64_t venv_id, char *buf, size_t size);
 };
 
 /* Reads what the store knows and clears away what an interrupted build left. 0 or -errno. */

@@ -158,8 +158,12 @@ static struct furca_env *named(struct furca_envs *envs, struct furca_view args, 
 	if (furca_method_known(args, known, FURCA_COUNT(known), err) < 0 || furca_method_uint(args, "venv_id", true, &id, err) < 0)
 		return NULL;
 	struct furca_env *env = furca_env_find(envs, id);
+	char advice[256] = "Call create_env with spec='[project]\\nname = \"env\"\\nversion = \"0\"' first and use its venv_id; no environment exists.";
+	if (envs->first)
+		(void)snprintf(advice, sizeof(advice), "Give a venv_id that create_env gave or list_envs shows, for example venv_id=%llu.",
+			       (unsigned long long)envs->first->id);
 	if (!env)
-		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use a venv_id that create_env gave or list_envs shows.",
+		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,
 					 "There is no environment with venv_id=%llu.", (unsigned long long)id);
 	return env;
 }
@@ -250,10 +254,16 @@ static int remove_env(struct furca_envs *envs, furca_client_id client, uint64_t 
 
 	if (!env)
 		return -EINVAL;
-	if (env->holds || furca_env_awaited(env))
-		return furca_fail_suggest(err, FURCA_E_BUSY, 0, "Close its sessions (list_sessions shows them) and try again.",
+	if (env->holds || furca_env_awaited(env)) {
+		char advice[FURCA_ERR_TEXT_MAX] = "Call again when the calls in it have ended.", place[224];
+
+		if (envs->events.holder && envs->events.holder(envs->events.user, env->id, place, sizeof(place)))
+			(void)snprintf(advice, sizeof(advice),
+				       "Close its sessions (list_sessions shows them), for example call close_session with %s first.", place);
+		return furca_fail_suggest(err, FURCA_E_BUSY, 0, advice,
 					  "Environment %llu is in use by %u sessions or calls.", (unsigned long long)env->id,
 					  env->holds ? env->holds : 1);
+	}
 	r = furca_store_env_remove(envs->store, env->id, err);
 	if (r < 0)
 		return r;

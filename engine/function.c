@@ -39,9 +39,10 @@ int furca_function_unknown(const struct furca_functions *functions, struct furca
 	char suggestion[192];
 
 	if (near)
-		(void)snprintf(suggestion, sizeof(suggestion), "Did you mean '%s'? list_functions shows what is stored.", near);
+		(void)snprintf(suggestion, sizeof(suggestion), "Use name='%s', if that was meant; list_functions shows what is stored.", near);
 	else
-		(void)snprintf(suggestion, sizeof(suggestion), "Store it with add_function; none is stored now.");
+		(void)snprintf(suggestion, sizeof(suggestion), "Call add_function with name='f' and language='python' and source='def f(): return 1' first and use name='f'; none is "
+			       "stored now.");
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, suggestion, "There is no stored function '%.*s'.",
 				  (int)FURCA_MIN(furca_view_size(name), 128), (const char *)name.at);
 }

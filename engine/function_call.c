@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "bridge/wire/advice.h"
 #include "engine/function_private.h"
 #include "engine/method.h"
 
@@ -27,17 +28,17 @@ static int read_arguments(struct furca_view from, struct furca_view *ret_args, s
 	*ret_args = *ret_kwargs = (struct furca_view){0};
 	if (furca_map_get(from, "args", &value) && value.kind != FURCA_NIL) {
 		if (value.kind != FURCA_ARRAY)
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument 'args' must be a list.");
+			return furca_refuse_value(err, "args", "a list");
 		*ret_args = value.raw;
 	}
 	if (!furca_map_get(from, "kwargs", &value) || value.kind == FURCA_NIL)
 		return 0;
 	if (value.kind != FURCA_MAP)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument 'kwargs' must be a map.");
+		return furca_refuse_value(err, "kwargs", "a map");
 	struct furca_view inside = furca_value_inside(&value);
 	for (uint32_t i = 0; i < value.count; i++) {
 		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR)
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument 'kwargs' must have names of text.");
+			return furca_refuse_value(err, "kwargs", "a map with names of text");
 	}
 	*ret_kwargs = value.raw;
 	return 0;

@@ -8,6 +8,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/advice.h"
 #include "engine/function_private.h"
 #include "engine/method.h"
 #include "langs/lang.h"
@@ -58,10 +59,10 @@ static int check_name(struct furca_view name, struct furca_err *err)
 		ok = isalnum(name.at[i]) || name.at[i] == '_';
 	if (!ok)
 		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-					  "Use an identifier: a letter, then letters, digits and underscores, 64 characters at most.",
+					  "Give an identifier, for example name='f': a letter, then letters, digits and underscores, 64 characters at most.",
 					  "'%.*s' cannot be the name of a function.", (int)FURCA_MIN(n, 80), (const char *)name.at);
 	if (is_reserved(name))
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Choose another name.", "'%.*s' is a word of the language.", (int)n,
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give another name, for example name='f'.", "'%.*s' is a word of the language.", (int)n,
 					  (const char *)name.at);
 	return 0;
 }
@@ -75,7 +76,7 @@ static int read_capabilities(struct furca_view args, char **ret, struct furca_er
 	if (!furca_map_get(args, "capabilities", &list) || list.kind == FURCA_NIL)
 		return 0;
 	if (list.kind != FURCA_ARRAY)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument 'capabilities' must be a list of names.");
+		return furca_refuse_value(err, "capabilities", "a list of names");
 	json_t *names = json_array();
 	struct furca_view inside = furca_value_inside(&list);
 	bool ok = names != NULL;
@@ -85,21 +86,29 @@ static int read_capabilities(struct furca_view args, char **ret, struct furca_er
 	}
 	*ret = ok ? json_dumps(names, JSON_COMPACT) : NULL;
 	json_decref(names);
-	return *ret ? 0 : furca_fail(err, FURCA_E_VALIDATION, 0, "Argument 'capabilities' must be a list of names.");
+	return *ret ? 0 : furca_refuse_value(err, "capabilities", "a list of names");
 }
 
 static int check_language(struct furca_view language, struct furca_err *err)
 {
-	char known[128] = "";
+	const char *words[16];
+	struct furca_value given = {.kind = FURCA_STR, .bytes = language};
+	size_t n = 0;
 
 	if (furca_lang_find((const char *)language.at, furca_view_size(language)))
 		return 0;
-	for (size_t i = 0; furca_lang_at(i); i++) {
-		size_t n = strlen(known);
-		(void)snprintf(known + n, sizeof(known) - n, "%s'%s'", i ? " or " : "Use ", furca_lang_at(i)->name);
-	}
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, known, "Unknown language '%.*s'.", (int)FURCA_MIN(furca_view_size(language), 64),
-				  (const char *)language.at);
+	for (; n < FURCA_COUNT(words) && furca_lang_at(n); n++)
+		words[n] = furca_lang_at(n)->name;
+	return furca_refuse_word(err, "language", &given, words, n, true);
+}
+
+static int refuse_full(const struct furca_functions *functions, struct furca_err *err)
+{
+	char advice[256];
+
+	(void)snprintf(advice, sizeof(advice), "Remove functions that are not needed (list_functions shows them), for example call remove_function with name='%s' first.",
+		       functions->first->name);
+	return furca_fail_suggest(err, FURCA_E_LIMIT, 0, advice, "%u functions are stored already.", FURCA_FUNCTION_MAX);
 }
 
 /* The function that the arguments describe. 0 and *ret, or -errno. */
@@ -118,11 +127,10 @@ static int read_function(struct furca_functions *functions, struct furca_view ar
 	    (r = read_capabilities(args, &capabilities, err)) < 0 || (r = given = furca_method_uint(args, "venv_id", false, &venv, err)) < 0)
 		return r;
 	if (given && !furca_env_known(functions->envs, venv))
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use a venv_id that create_env gave or list_envs shows, or leave it out.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove venv_id, or use one that create_env gave or list_envs shows.",
 					  "There is no environment with venv_id=%llu.", (unsigned long long)venv);
 	if (functions->count >= FURCA_FUNCTION_MAX && !furca_function_find(functions, name))
-		return furca_fail_suggest(err, FURCA_E_LIMIT, 0, "Remove functions that are not needed.", "%u functions are stored already.",
-					  FURCA_FUNCTION_MAX);
+		return refuse_full(functions, err);
 	struct furca_function *made = calloc(1, sizeof(*made));
 	if (!made)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the function");

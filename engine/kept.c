@@ -100,7 +100,18 @@ void furca_kept_read(struct furca_engine *engine, furca_client_id client, const 
 	if (!output) {
 		struct furca_err err = FURCA_ERR_INIT;
 
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Output is kept for this connection's last calls; run the call again.",
+		char advice[256];
+		const struct furca_kept *kept = engine->kept;
+
+		while (kept && kept->client != client)
+			kept = kept->next;
+		if (kept)
+			(void)snprintf(advice, sizeof(advice), "Use msgid=%llu, the last call whose output is kept, or run the call again.",
+				       (unsigned long long)kept->msgid);
+		else
+			(void)snprintf(advice, sizeof(advice),
+				       "Call execute with language='bash' and code='echo output' first and use its msgid; no output is kept for this connection.");
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
 					 "No output is kept of the request %llu.", (unsigned long long)s->msgid);
 		furca_result_refusal(args, NULL, &err, false, out);
 		return;

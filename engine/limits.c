@@ -176,7 +176,7 @@ int furca_limits_apply(struct furca_host *host, const struct furca_limits *limit
 	int r;
 
 	if (limits->processes && !furca_cgroups_processes(cgroups))
-		return furca_fail_suggest(err, FURCA_E_LIMIT, 0, "Leave limits.processes out, or run furca where control groups are writable.",
+		return furca_fail_suggest(err, FURCA_E_LIMIT, 0, "Remove limits.processes, or run furca where control groups are writable.",
 					  "The number of processes cannot be bounded here");
 	if (memory || limits->processes) {
 		struct furca_cgroup *group = furca_cgroup_new(cgroups, memory ? limits->memory_bytes : 0, limits->processes, err);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bridge/wire/nearest.h"
+#include "bridge/wire/advice.h"
 #include "engine/pack.h"
 
 #include "base/banned.h"
@@ -13,27 +13,38 @@ int furca_method_known(struct furca_view args, const char *const *known, size_t 
 	struct furca_value map, key, value;
 
 	if (furca_value_of(args, &map) < 0 || map.kind != FURCA_MAP)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "the arguments are no map");
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Send one map of named arguments.", "The arguments must be one map.");
 	struct furca_view inside = furca_value_inside(&map);
 	for (uint32_t i = 0; i < map.count; i++) {
 		bool found = false;
 
 		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &value) < 0 || key.kind != FURCA_STR)
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "an argument's name is no text");
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove every argument whose name is no text.",
+						  "The arguments' names must be text.");
 		for (size_t k = 0; k < count && !found; k++)
 			found = furca_view_is(key.bytes, known[k]);
 		if (found)
 			continue;
-		const char *near = count ? furca_nearest((const char *)key.bytes.at, furca_view_size(key.bytes), known, count) : NULL;
-		char suggestion[128];
-		if (near)
-			(void)snprintf(suggestion, sizeof(suggestion), "Remove it, or did you mean '%s'?", near);
-		else
-			(void)snprintf(suggestion, sizeof(suggestion), "The method takes no arguments; remove it.");
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, suggestion, "Unknown argument '%.*s'.",
-					  (int)FURCA_MIN(furca_view_size(key.bytes), 64), (const char *)key.bytes.at);
+		return furca_refuse_unknown(err, "argument", key.bytes, known, count, args);
 	}
 	return 0;
+}
+
+/* Says that an argument is missing (`what` NULL) or not what it must be. One that is needed gets an example. */
+static int refuse(const char *key, bool required, const char *what, struct furca_err *err)
+{
+	static const char *const examples[][2] = {
+		{"language", "'python'"},
+		{"name", "'f'"},
+		{"source", "'def f():\\n    return 1'"},
+		{"spec", "'[project]\\nname = \"env\"\\nversion = \"0\"'"},
+		{"venv_id", "1"},
+	};
+
+	for (size_t i = 0; i < FURCA_COUNT(examples) && required; i++)
+		if (strcmp(key, examples[i][0]) == 0)
+			return furca_refuse_needed(err, key, what, examples[i][1]);
+	return furca_refuse_value(err, key, what ? what : "given");
 }
 
 /* Finds a value that is not nil. 1, 0 or -EINVAL. */
@@ -43,7 +54,7 @@ static int get(struct furca_view args, const char *key, bool required, struct fu
 		return 1;
 	if (!required)
 		return 0;
-	return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument '%s' is missing.", key);
+	return refuse(key, required, NULL, err);
 }
 
 int furca_method_text(struct furca_view args, const char *key, bool required, size_t max_bytes, struct furca_view *ret,
@@ -55,9 +66,13 @@ int furca_method_text(struct furca_view args, const char *key, bool required, si
 	if (r <= 0)
 		return r;
 	if (value.kind != FURCA_STR || !furca_view_is_utf8(value.bytes) || memchr(value.bytes.at, 0, furca_view_size(value.bytes)))
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument '%s' must be text (UTF-8 without NUL).", key);
-	if (furca_view_size(value.bytes) > max_bytes)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument '%s' has more than %zu bytes.", key, max_bytes);
+		return refuse(key, required, "text (UTF-8 without NUL)", err);
+	if (furca_view_size(value.bytes) > max_bytes) {
+		char what[64];
+
+		(void)snprintf(what, sizeof(what), "text of at most %zu bytes", max_bytes);
+		return refuse(key, required, what, err);
+	}
 	*ret = value.bytes;
 	return 1;
 }
@@ -70,7 +85,7 @@ int furca_method_uint(struct furca_view args, const char *key, bool required, ui
 	if (r <= 0)
 		return r;
 	if (value.kind != FURCA_UINT)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "Argument '%s' must be an integer of 0 or more.", key);
+		return refuse(key, required, "an integer of 0 or more", err);
 	*ret = value.u;
 	return 1;
 }

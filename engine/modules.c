@@ -155,12 +155,25 @@ static void reply(void *user, furca_function_origin origin, enum furca_frame fra
 	furca_capability_reply(user, origin, frame, body);
 }
 
+static bool holder(void *user, uint64_t venv_id, char *buf, size_t size)
+{
+	const struct furca_engine *engine = user;
+	char place[FURCA_ADVICE_TEXT];
+
+	for (const struct furca_entry *entry = engine->registry.first; entry; entry = entry->next)
+		if (entry->key.venv == venv_id) {
+			(void)snprintf(buf, size, "%s", furca_coordinate_place(place, &entry->key));
+			return true;
+		}
+	return false;
+}
+
 int furca_modules_start(struct furca_engine *engine, struct furca_err *err)
 {
 	const struct furca_envs_config config = {.state_dir = engine->state_dir, .workdir = engine->workdir,
 						  .max_bytes = (uint64_t)engine->config.env_max_bytes};
 	const struct furca_tool_spawner spawner = {engine, spawn};
-	const struct furca_envs_events env_events = {engine, answer, progress, retire};
+	const struct furca_envs_events env_events = {engine, answer, progress, retire, holder};
 	const struct furca_functions_events events = {engine, answer, function_call, from, reply};
 	FURCA_AUTO_FREE char *notice = NULL;
 	int r = furca_store_open(engine->state_dir, &engine->store, &notice, err);

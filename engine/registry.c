@@ -1,9 +1,11 @@
 #include "engine/registry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/auto.h"
+#include "bridge/wire/advice.h"
 
 #include "base/banned.h"
 
@@ -113,13 +115,28 @@ static int note_used(struct furca_registry *registry, const struct furca_key *ke
 	return 0;
 }
 
+int furca_registry_full(const struct furca_registry *registry, const struct furca_entry *keep, struct furca_err *err)
+{
+	const struct furca_entry *other = registry->first == keep && keep ? keep->next : registry->first;
+	char advice[FURCA_ERR_TEXT_MAX], venv[48] = "";
+
+	if (!other)
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Start the engine with a higher --max-sessions.",
+					  "%u sessions exist, which is the limit.", registry->count);
+	if (other->key.venv)
+		(void)snprintf(venv, sizeof(venv), " and venv_id=%llu", (unsigned long long)other->key.venv);
+	(void)snprintf(advice, sizeof(advice),
+		       "Close a session that is not needed (list_sessions shows them), for example call close_session with session_id=%llu and "
+		       "language='%s'%s first, which is the oldest.", (unsigned long long)other->key.id, other->key.lang->name, venv);
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "%u sessions exist, which is the limit.", registry->count);
+}
+
 int furca_registry_add(struct furca_registry *registry, struct furca_entry *entry, struct furca_err *err)
 {
 	struct furca_entry **last = &registry->first;
 
 	if (registry->count >= registry->max)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Close a session that is not needed with close_session.",
-					  "%u sessions exist, which is the limit", registry->count);
+		return furca_registry_full(registry, NULL, err);
 	if (note_used(registry, &entry->key) < 0)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for another session");
 	while (*last)

@@ -42,6 +42,9 @@ struct furca_entry *furca_registry_by_name(const struct furca_registry *registry
 /* The lowest id from 1 up that was never used under (lang, venv). */
 uint64_t furca_registry_free_id(const struct furca_registry *registry, const struct furca_lang *lang, uint64_t venv);
 
+/* Refuses one more session; the suggestion names the oldest but `keep` (NULL: none) for closing. Returns -EINVAL. */
+int furca_registry_full(const struct furca_registry *registry, const struct furca_entry *keep, struct furca_err *err);
+
 /*
  * Adds an entry (zeroed but for its key, which must not exist). 0, or -errno: the limit is reached (FURCA_E_LIMIT), or no
  * memory.

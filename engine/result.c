@@ -163,14 +163,25 @@ static void pack_exit_code(msgpack_packer *pk, const struct furca_call *call)
 	pack_done(pk, call, "exit_code", "exit_code");
 }
 
+/* A call that was taken and then could not begin is refused too: a barrier, a limit or an environment cannot be had. */
+static bool was_refused(const struct furca_call *call)
+{
+	static const char *const types[] = {"validation", "isolation", "limit", "environment"};
+
+	for (size_t i = 0; i < FURCA_COUNT(types); i++)
+		if (strcmp(call->error_type, types[i]) == 0)
+			return !call->done.len;
+	return false;
+}
+
 void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 {
-	bool failed = call->error_type != NULL, copy = call->plan.mode == FURCA_READ_ONLY;
+	bool failed = call->error_type != NULL, copy = call->plan.mode == FURCA_READ_ONLY, refused = failed && was_refused(call);
 	uint64_t left_out[2] = {0, 0};
 	msgpack_packer pk;
 
 	furca_packer(&pk, out);
-	msgpack_pack_map(&pk, 20);
+	msgpack_pack_map(&pk, refused ? 21 : 20);
 	furca_pack_text(&pk, "ok");
 	furca_pack_bool(&pk, !failed);
 	pack_output(&pk, call, left_out);
@@ -196,6 +207,12 @@ void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 	pack_times(&pk, call);
 	furca_pack_text(&pk, "retried");
 	furca_pack_bool(&pk, call->retried);
+	if (refused) {
+		const struct furca_buf *args = call->received.len ? &call->received : &call->args;
+
+		furca_pack_text(&pk, "received");
+		furca_coordinate_received((struct furca_view){args->data, args->data + args->len}, &call->plan, out);
+	}
 }
 
 /* The refusal's own keys; with `execute` a whole result map. */

@@ -104,7 +104,8 @@ int furca_session_enqueue(struct furca_session *s, struct furca_call *call, stru
 {
 	call->session = s;
 	if (s->queued >= FURCA_MAX_QUEUE)
-		return furca_fail_suggest(err, FURCA_E_BUSY, 0, "Wait for calls under way, or use another session.",
+		return furca_fail_suggest(err, FURCA_E_BUSY, 0, "Call again when calls under way have ended, or use state_mode='stateless' and remove session_id and "
+					  "session_name, or use another session.",
 					  "%u calls are waiting for this session, which is the limit", s->queued);
 	*s->last = call;
 	s->last = &call->queue_next;

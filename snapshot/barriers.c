@@ -125,6 +125,19 @@ static int plan_privileges(struct furca_barriers *plan, struct furca_err *err)
 	return furca_landlock_rules((plan->wanted & FURCA_BARRIER_DISK) != 0, &plan->rules, err);
 }
 
+/* The advice to give a barrier up: the caller's decision, and not had where the engine itself requires it. */
+static int refuse_barrier(struct furca_err *err, int bit, const char *text) __attribute__((format(printf, 3, 0)));
+
+static int refuse_barrier(struct furca_err *err, int bit, const char *text)
+{
+	const char *word = furca_barrier_word(bit);
+	char advice[FURCA_ERR_TEXT_MAX];
+
+	(void)snprintf(advice, sizeof(advice), "Remove '%s' from isolation.require and use isolation.%s='allow' to do without that guarantee, or run furca where it can "
+					       "be had (`furca doctor` tells).", word, word);
+	return furca_fail_suggest(err, FURCA_E_ISOLATION, 0, advice, text, word);
+}
+
 /* What cannot be had without a cell is known before anything is stopped. */
 static int refuse_early(const struct furca_barriers *plan, struct furca_err *err)
 {
@@ -133,9 +146,9 @@ static int refuse_early(const struct furca_barriers *plan, struct furca_err *err
 	if (plan->cell >= 0)
 		return 0;
 	if ((plan->required & FURCA_BARRIER_DISK) && abi < FURCA_LANDLOCK_DISK)
-		return furca_fail(err, FURCA_E_ISOLATION, 0, "there is no cell, and Landlock cannot guard the disk here");
+		return refuse_barrier(err, __builtin_ctz(FURCA_BARRIER_DISK), "there is no cell, and Landlock cannot guard the %s here");
 	if ((plan->required & FURCA_BARRIER_PROCESSES) && abi < FURCA_LANDLOCK_SCOPE)
-		return furca_fail(err, FURCA_E_ISOLATION, 0, "there is no cell, and Landlock cannot guard other processes here");
+		return refuse_barrier(err, __builtin_ctz(FURCA_BARRIER_PROCESSES), "there is no cell, and Landlock cannot guard other %s here");
 	return 0;
 }
 
@@ -435,8 +448,7 @@ int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_ba
 	if (result->stage == FURCA_STAGE_ENTER && result->sys == ENODATA) {
 		unsigned bits = missing(plan, result);
 
-		return furca_fail(err, FURCA_E_ISOLATION, 0, "the barrier '%s' is required and cannot be put up here",
-				  furca_barrier_word(bits ? __builtin_ctz(bits) : 0));
+		return refuse_barrier(err, bits ? __builtin_ctz(bits) : 0, "the barrier '%s' is required and cannot be put up here");
 	}
 	return furca_fail(err, FURCA_E_ISOLATION, result->sys, "the copy could not %s (%s)", furca_barriers_stage_text(result->stage),
 			  strerror(result->sys));

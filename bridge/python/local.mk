@@ -10,6 +10,7 @@ EXTRA_DIST += \
 	bridge/python/furca/_start.py \
 	bridge/python/furca/_wire.py \
 	bridge/python/furca/py.typed \
+	bridge/python/furca/suggestions.py \
 	bridge/python/furca/adapters/__init__.py \
 	bridge/python/furca/adapters/executor.py \
 	bridge/python/furca/adapters/langchain.py \

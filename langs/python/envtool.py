@@ -14,6 +14,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 CHANNEL = 3
 
 
+FORM = "spec='[project]\\nname = \"env\"\\nversion = \"0\"\\ndependencies = []'"  # as suggestions write it
+
+
 class Channel:
     """The engine's end of the conversation."""
 
@@ -52,7 +55,8 @@ def normalise(request, channel):
     try:
         return {"result": envspec.normalise(request["spec"], request.get("cache"))}
     except envspec.SpecError as error:
-        return {"error": str(error), "suggestion": error.suggestion, "type": "validation"}
+        return {"error": str(error), "suggestion": "%s A form that is taken, for example %s." % (error.suggestion, FORM),
+                "type": "validation"}
 
 
 def build(request, channel):

@@ -18,6 +18,12 @@ def refusal(text, suggestion):
     return {"error": text[:480], "suggestion": suggestion[:480], "type": "validation"}
 
 
+def correct_line(source, line, column=None):
+    """The end of a text that wants to go on is told as a line behind it."""
+    line = max(1, min(line, len(source.splitlines())))
+    return "Correct line %d of source%s, or remove line %d of source." % (line, " (column %d)" % column if column else "", line)
+
+
 def bound_names(body):
     """Names that statements at the top level may bind."""
     names = []
@@ -45,14 +51,15 @@ def check_python(name, source):
     except SyntaxError as error:
         text = (error.text or "").strip()
         return refusal("The source is not valid %s: %s (line %s%s)" % (version, error.msg, error.lineno or 0, ", '%s'" % text[:120] if text else ""),
-                       "Correct line %s of the source%s." % (error.lineno or 0, ", at column %d" % error.offset if error.offset else ""))
+                       correct_line(source, error.lineno or 1, error.offset))
     except (ValueError, RecursionError, MemoryError) as error:
-        return refusal("The source cannot be compiled by %s: %s" % (version, error), "Store text that %s can compile." % version)
+        return refusal("The source cannot be compiled by %s: %s" % (version, error), "Store text that %s can compile, for example source='def %s(): pass'." % (version, name))
     names = bound_names(tree.body)
     if name not in names:
         defined = [one for one in names if not one.startswith("_")]
         return refusal("The source does not define '%s'." % name,
-                       "Define it at the top level: def %s(...)%s" % (name, "; it defines %s." % ", ".join(defined[:8]) if defined else "."))
+                       "Use name='%s', which the source defines, or define '%s' at its top level." % (defined[0], name) if defined else
+                       "Define it at the top level, for example source='def %s(): pass'." % name)
     doc = next((ast.get_docstring(one) for one in reversed(tree.body)
                 if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and one.name == name), None)
     return {"result": {"doc": doc}}
@@ -68,7 +75,7 @@ def check_bash(name, source):
     lines = [re.sub(r"^bash: ", "", line) for line in checked.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     where = re.match(r"line (\d+)", lines[0]) if lines else None
     return refusal("The source is not valid bash: %s" % "; ".join(lines)[:400],
-                   "Correct line %s of the source." % where[1] if where else "Correct the source.")
+                   correct_line(source, int(where[1]) if where else 1))
 
 
 def main():

@@ -140,6 +140,10 @@ class Client:
 
     def start(self, method, **args):
         """Sends a request and returns a Pending; None arguments are sent (null and omitted are the same)."""
+        return self.begin(method, args)
+
+    def begin(self, method, args):
+        """The same with the arguments as a map, whatever its keys are."""
         with self._lock:
             if self._closed:
                 raise self._closed

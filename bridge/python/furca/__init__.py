@@ -10,6 +10,7 @@
 
 Engine blocks, AsyncEngine is for asyncio. furca.adapters has what agent frameworks want.
 """
+from . import suggestions
 from ._aio import AsyncEngine, AsyncSession
 from ._client import Call, Engine, Session
 from ._result import (CodeError, EngineGone, EnvironmentFailed, ExecutionError, FurcaError, Interrupted, IsolationError,
@@ -19,4 +20,4 @@ from ._wire import Handle
 __version__ = "0.1.0"
 __all__ = ["AsyncEngine", "AsyncSession", "Call", "CodeError", "Engine", "EngineGone", "EnvironmentFailed", "ExecutionError", "FurcaError",
            "Handle", "Interrupted", "IsolationError", "LimitReached", "ProcessLost", "ProtocolError", "Refused", "Result",
-           "Session", "TimedOut"]
+           "Session", "TimedOut", "suggestions"]
