@@ -7,6 +7,7 @@
 #include "engine/cells.h"
 #include "engine/engine_private.h"
 #include "engine/session.h"
+#include "snapshot/spawn.h"
 
 #include "base/banned.h"
 
@@ -290,6 +291,24 @@ static bool use_parked(struct furca_session *s, struct furca_call *call)
 	return true;
 }
 
+/*
+ * Where no process may be started a read is refused, also where a copy is parked: whether it is answered must not hang on one having
+ * been made in time.
+ */
+static bool refused(struct furca_session *s, struct furca_call *call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (furca_spawn_possible())
+		return false;
+	leave_queue(s, call);
+	call->own_host = false;
+	(void)furca_fail_suggest(&err, FURCA_E_ISOLATION, 0, "End some processes, or raise the limit (ulimit -u, pids.max).",
+				 "cannot start a process for the copy: a limit on processes is reached");
+	refuse(call, &err);
+	return true;
+}
+
 bool furca_read_start(struct furca_session *s, struct furca_call *call, bool first_in_queue)
 {
 	struct furca_err err = FURCA_ERR_INIT;
@@ -297,7 +316,7 @@ bool furca_read_start(struct furca_session *s, struct furca_call *call, bool fir
 
 	if (!from || (from == s->live && !first_in_queue && s->engine->config.snapshots == FURCA_SNAPSHOT_OFF))
 		return false;
-	if (use_parked(s, call))
+	if (refused(s, call) || use_parked(s, call))
 		return true;
 	if (!have_cell(s, call, furca_host_init_of(from)))
 		return false;

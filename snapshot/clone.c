@@ -291,8 +291,10 @@ static int explain_call(long r, struct furca_err *err)
 		return furca_fail_suggest(err, FURCA_E_CLONE, ETIMEDOUT, "Close the session if it hangs now; allow user namespaces.",
 					  "a library's handler around fork did not return");
 	case -EAGAIN:
+		return furca_fail_suggest(err, FURCA_E_MEMORY, EAGAIN, "End some processes, or raise the limit (ulimit -u, pids.max).",
+					  "cannot start a process: a limit on processes is reached");
 	case -ENOMEM:
-		return furca_fail(err, FURCA_E_MEMORY, (int)-r, "there is not enough memory or process numbers for a clone");
+		return furca_fail(err, FURCA_E_MEMORY, ENOMEM, "there is not enough memory for a clone");
 	default:
 		return furca_fail(err, FURCA_E_CLONE, (int)-r, "the process cannot be cloned");
 	}

@@ -44,12 +44,12 @@ LIBRARIES = {
                      "(filed.execute('insert into t select range from range(1000)').fetchall(), "
                      "filed.execute('select count(*) from t').fetchone())[1][0]"),
     "sklearn": ("import numpy as np\nfrom sklearn.cluster import KMeans\nfrom sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier\n"
-                "rng = np.random.RandomState(0)\nX = rng.randint(0, 50, (3000, 8)).astype(float)\ny = (X.sum(1) > 196).astype(int)\n"
+                "rng = np.random.RandomState(0)\nX = rng.randint(0, 50, (1200, 4)).astype(float)\ny = (X.sum(1) > 98).astype(int)\n"
                 "model = HistGradientBoostingClassifier(max_iter=20, random_state=0).fit(X, y)\n"
                 "forest = RandomForestClassifier(8, random_state=0, n_jobs=2).fit(X, y)",
                 "(int(model.predict(X).sum()), int(forest.predict(X).sum()), "
                 "int(KMeans(3, n_init=1, random_state=0).fit(X).labels_.sum()), "
-                "int(HistGradientBoostingClassifier(max_iter=5, random_state=0).fit(X, y).predict(X).sum()))"),
+                "int(HistGradientBoostingClassifier(max_iter=2, random_state=0).fit(X, y).predict(X).sum()))"),
     "torch": ("import torch\ntorch.set_num_threads(2)\nw = (torch.arange(360000) % 5).reshape(600, 600).double()\nw @ w",
               "(int((w @ w).sum()), int(torch.sort((torch.arange(300000) * 7919) % 300007)[0][12345]))"),
     "futures": ("from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(4)\nsum(pool.map(abs, range(-1000, 1000)))",
