@@ -25,3 +25,12 @@ benchexecutorsdir = $(pkglibexecdir)/bench/safety/executors
 dist_benchexecutors_DATA = bench/safety/executors/adapter.py bench/safety/executors/bash_sessions.py bench/safety/executors/deep_copy.py \
 	bench/safety/executors/executors.toml bench/safety/executors/furca_engine.py bench/safety/executors/jupyter.py \
 	bench/safety/executors/one_shot.py bench/safety/executors/plain_fork.py bench/safety/executors/shallow_copy.py
+
+# The speed benchmark: topics with peers; it runs the programs above, too.
+pkglibexec_SCRIPTS += furca-bench-speed
+furca-bench-speed: bench/speed.sh
+	$(AM_V_GEN)cp $(srcdir)/bench/speed.sh $@ && chmod +x $@
+CLEANFILES += furca-bench-speed
+EXTRA_DIST += bench/speed.sh
+benchspeeddir = $(pkglibexecdir)/bench/speed
+dist_benchspeed_DATA = bench/speed/curves.py bench/speed/peers.py bench/speed/run.py bench/speed/topics.py bench/speed/words.py

@@ -28,7 +28,9 @@ class Furca:
             return len(self.noted)
 
         self.session, self.python = self.engine.session("bench", language), language == "python"
-        return self.told(self.session.run(code))
+        answer = self.told(self.session.run(code))
+        self.deaths = self.died()
+        return answer
 
     def told(self, answer):
         if not answer.ok:
