@@ -132,13 +132,17 @@ def caged():
     return subprocess.run([*CAGE, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
+def surface_init():
+    """The program that is a surface init and no more; only the build folder has it."""
+    return os.path.join(libexec(), "tests", "surface_init")
+
+
 class Surface:
     """A surface init: the parent of hosts, and the maker of cells. Needs tests/surface_init of the build folder."""
 
-    def __init__(self, wrap=()):
-        program = os.path.join(libexec(), "tests", "surface_init")
+    def __init__(self, wrap=(), program=None):
         ours, theirs = socket.socketpair()
-        self.process = subprocess.Popen([*wrap, program], pass_fds=(), close_fds=False, stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([*wrap, program or surface_init()], pass_fds=(), close_fds=False, stdin=subprocess.DEVNULL,
                                         preexec_fn=lambda: (os.dup2(theirs.fileno(), 3), os.closerange(4, 1024)))
         theirs.close()
         self.link = ours
