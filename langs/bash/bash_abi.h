@@ -180,7 +180,7 @@ extern alias_t **all_aliases(void);
 extern WORD_LIST *get_directory_stack(int);
 extern void stupidly_hack_special_variables(char *);
 extern int array_needs_making;
-extern int cd_builtin(WORD_LIST *);
+extern int cd_builtin(WORD_LIST *), wait_builtin(WORD_LIST *);
 extern void builtin_error(const char *, ...) __attribute__((format(printf, 1, 2)));
 extern void builtin_usage(void);
 extern WORD_DESC *make_word(const char *);

@@ -119,6 +119,7 @@ static void bash_cloned(void *data, enum furca_clone_role role, const struct fur
 		break;
 	case FURCA_CLONE_COPY: /* $$ stays the session's */
 	case FURCA_CLONE_SNAPSHOT:
+		furca_bash_jobs_cloned();
 		furca_bash_disarm_exit_trap();
 		break;
 	case FURCA_CLONE_BRANCH:
@@ -250,6 +251,7 @@ static int host_builtin(WORD_LIST *list)
 	leave_command_string();
 	be_pristine();
 	hide_builtin(host_builtin);
+	furca_bash_jobs_init();
 	(void)setsid();
 	shell_pgrp = getpgrp();
 	furca_bash_signals_init();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
- * A promoted snapshot has the session's jobs in its table, but they were children of the process that it replaced: no SIGCHLD
- * tells their end. bash itself copes with waiting for what is no child; what is done here is to notice that they have ended.
+ * A copy and a promoted snapshot have the session's jobs in their table, but these are children of another process: no SIGCHLD
+ * tells their end, and nobody can wait for them. In a promoted snapshot their end is noticed here; `wait` for one that has not
+ * ended, which gives -1 in bash, is an error that says why.
  */
 #include <errno.h>
 #include <signal.h>
@@ -11,7 +12,22 @@
 
 #include "base/banned.h"
 
+#define STATUS_UNKNOWN 127 /* as for a process that is no child of the shell */
+
 static int adopted; /* jobs that may still run */
+
+void furca_bash_jobs_cloned(void)
+{
+	for (int i = 0; i < js.j_jobslots; i++) {
+		PROCESS *first = jobs[i] ? jobs[i]->processes : NULL, *p = first;
+
+		while (p) {
+			if (p->running == 1) /* else it says how it ended, or what stopped it */
+				p->status = STATUS_UNKNOWN << 8;
+			p = p->next == first ? NULL : p->next;
+		}
+	}
+}
 
 void furca_bash_jobs_adopt(void)
 {
@@ -33,7 +49,7 @@ static bool any_alive(const JOB *job)
 	return false;
 }
 
-/* What bash's waitchld does when the last process of a job has ended; nobody knows with what status. */
+/* What bash's waitchld does when the last process of a job has ended. */
 static void mark_dead(JOB *job)
 {
 	PROCESS *p = job->processes;
@@ -70,4 +86,25 @@ void furca_bash_jobs_refresh(void)
 	}
 	adopted = left;
 	(void)sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Under bash's own name, which its signal handlers compare with. */
+static int wait_for_jobs(WORD_LIST *list)
+{
+	this_shell_builtin = wait_builtin;
+	int status = wait_builtin(list);
+
+	if (status != -1)
+		return status;
+	builtin_error(furca_bash.host.role == FURCA_CLONE_COPY
+			      ? "a job of the session is no child of the copy that a read-only call runs in"
+			      : "the job was started before the session went back to its last commit: it is no child any more");
+	return STATUS_UNKNOWN;
+}
+
+void furca_bash_jobs_init(void)
+{
+	for (int i = 0; i < num_shell_builtins; i++)
+		if (shell_builtins[i].function == wait_builtin)
+			shell_builtins[i].function = wait_for_jobs;
 }

@@ -105,7 +105,11 @@ void furca_bash_rearm_exit_trap(void);
 
 /* jobs.c */
 
-/* The jobs in the table are another process's children from now on. */
+/* Once, in the zygote: `wait` says why it cannot wait for what is no child. */
+void furca_bash_jobs_init(void);
+/* In a clone that keeps its session's jobs, which are not its children: nobody will know with what status they ended. */
+void furca_bash_jobs_cloned(void);
+/* Such a clone is the session from now on. */
 void furca_bash_jobs_adopt(void);
 /* Before a call: adopted jobs that have ended are told as done. */
 void furca_bash_jobs_refresh(void);

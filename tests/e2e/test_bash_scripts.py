@@ -78,7 +78,7 @@ def scripts(tree):
 def plain(name, role, tree, tmp_path):
     """What a bash of its own makes of the script: its output and status."""
     place = Place(tree, tmp_path)
-    wrap = [*place.wrap, "sh", "-c", 'cd "$0" && exec "$@"', place.tests, *(NO_CAPABILITIES if role == COPY and os.geteuid() == 0 else ())]
+    wrap = [*place.wrap, "env", "-C", place.tests, *(NO_CAPABILITIES if role == COPY and os.geteuid() == 0 else ())]
     with subprocess.Popen([*wrap, BASH, "./" + name], env=place.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, start_new_session=True) as process:
         try:

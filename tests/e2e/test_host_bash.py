@@ -449,6 +449,16 @@ READ_ONLY = [
         ('kill %1', lives),
         K,
     ]),
+    ("ro: wait for the session's jobs", [
+        X,
+        ('sleep 20 & (exit 5) & p=$!; sleep 0.1', lives),
+        ('RO', 'wait $p; echo $?; wait %1; echo $?; wait; echo $?; wait -n; echo $?; wait -n; echo $?',
+         lambda r: r.out == b'5\n127\n0\n127\n127\n' and b'wait: a job of the session is no child of the copy' in r.err),
+        ('RO', 'sleep 0.1 & wait $!; echo $?; (exit 3) & wait %3; echo $?', out(b'0\n3\n')),
+        ('RO', "trap 'echo u' USR1; (sleep 0.1; kill -USR1 $$) & wait $!; echo $?", out(b'u\n138\n')),
+        ('jobs; wait $p; echo $?; kill %1', lambda r: b'Running' in r.out and b'\n5\n' in r.out),
+        K,
+    ]),
     ('ro: jobs listed', [X, ('sleep 20 &', lives), ('RO', 'jobs', has(b'Running')), ('kill %1', lives), K]),
     ("ro: session's EXIT trap stays quiet", [
         X,
