@@ -113,23 +113,31 @@ class Result:
             self.how, self.status, short(self.out), short(self.err), (self.body or {}).get("error"), self.seconds)
 
 
-# For code that may do anything: namespaces of its own, nothing writable but an empty /tmp. Append the program.
+# For code that may do anything: namespaces of its own, nothing writable but an empty /tmp.
 CAGE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--net", "--ipc", "sh", "-ec", """
 mount --make-rprivate /
+[ -z "$1" ] || exec 9<"$1"
 mount -t tmpfs -o size=256m,mode=1777 furca-test /tmp
+[ -z "$1" ] || { mkdir /tmp/kept; mount --bind /proc/self/fd/9 /tmp/kept; exec 9<&-; }
 while read -r _ _ _ _ place options _; do
-	case $place in /tmp) continue;; esac
+	case $place in /tmp|/tmp/kept) continue;; esac
 	mount -o remount,bind,ro "$(printf "$place")" || true
 done </proc/self/mountinfo 2>/dev/null
 touch /etc/furca-test 2>/dev/null && exit 1
 cd /tmp
+shift
 exec "$@"
 """, "cage")
 
 
+def cage(kept=""):
+    """CAGE, with the directory `kept` in it as /tmp/kept."""
+    return (*CAGE, kept)
+
+
 def caged():
     """Whether CAGE works here."""
-    return subprocess.run([*CAGE, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+    return subprocess.run([*cage(), "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def surface_init():

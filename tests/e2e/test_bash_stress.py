@@ -1,20 +1,27 @@
 """Many calls in one bash session, all kinds of ends, seeded: no session lost, no answer crossed, memory and descriptors flat.
 
-FURCA_STRESS=N sets the number of random calls (300), FURCA_SEED the seed. The pieces are cut at random bytes from GNU bash's own
-test scripts where they can be had, else from the code of test_host_bash.
+FURCA_STRESS=N sets the number of pieces (300), FURCA_MIXED that of mixed calls in hosts (10,000) and FURCA_ENGINE_MIXED through the
+engine (2,000), FURCA_SEED the seed. The pieces are cut at random bytes from GNU bash's own test scripts where they can be had, else
+from the code of test_host_bash.
 """
 import os
 import random
+import shutil
+import signal
 import subprocess
+import tempfile
 
 import pytest
 
 import bashsource
 import hostlib
+from furcalib import Client, furca_program
 from hostlib import SESSION
 from test_host_bash import ARGV, BASH, BEHAVIOURS, session, zygote  # noqa: F401 (fixtures)
 
 CALLS = int(os.environ.get("FURCA_STRESS", 300))
+MIXED = int(os.environ.get("FURCA_MIXED", 10000))
+ENGINE_MIXED = int(os.environ.get("FURCA_ENGINE_MIXED", 2000))
 SEED = int(os.environ.get("FURCA_SEED", 7))
 
 ENDS = [
@@ -61,7 +68,7 @@ def cage():
     """A zygote in a cage: pieces of scripts delete, kill and write whatever the cut makes of them."""
     if not hostlib.caged():
         pytest.skip("needs namespaces of its own (unshare --mount --pid --net as root)")
-    surface = hostlib.Surface(wrap=hostlib.CAGE)
+    surface = hostlib.Surface(wrap=hostlib.cage())
     host = surface.spawn(ARGV, cwd="/tmp")
     yield host
     host.kill()
@@ -92,7 +99,7 @@ class Fuzzed:
 
 def kills_plain_bash(code):
     try:
-        status = subprocess.run([*hostlib.CAGE, BASH, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        status = subprocess.run([*hostlib.cage(), BASH, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                 stderr=subprocess.DEVNULL, timeout=10, start_new_session=True).returncode
     except subprocess.TimeoutExpired:
         return False
@@ -163,27 +170,146 @@ REPAIR = ("\\unset -f eval exit builtin echo", "\\builtin trap - DEBUG ERR EXIT 
           "\\builtin enable echo eval; IFS=$' \\t\\n'; PATH=/usr/bin:/bin; \\builtin shopt -u extdebug", "\\builtin furca-reset")
 
 
+SESSIONS = 6
+NAMES = 500  # of variables and the like: what the calls leave is bounded, so that memory can be
+
+
+class Crowd:
+    """Sessions whose calls are all sent before any is awaited."""
+
+    def __init__(self, zygote):  # noqa: F811
+        self.sessions = [zygote.clone(SESSION) for _ in range(SESSIONS)]
+        self.calls = 0
+        self.run({k: "cd /tmp" for k in range(SESSIONS)})
+
+    def run(self, codes):
+        """{session's number: code} to {number: (stdout, how, status)}."""
+        ends = {}
+        for k, code in codes.items():
+            out, out_end = os.pipe()
+            err, err_end = os.pipe()
+            ends[k] = out, err, self.sessions[k].send_run(code, [out_end, err_end])
+            os.close(out_end)
+            os.close(err_end)
+        self.calls += len(codes)
+        return {k: self.result(k, codes[k], *ends[k]) for k in codes}
+
+    def result(self, k, code, out, err, call):
+        session = self.sessions[k]
+        try:
+            name, answered, body, _ = session.control.recv(20)
+            assert (name, answered) == ("DONE", call), "another call's answer: %r" % ((name, answered, call, code),)
+            os.set_blocking(out, False)
+            try:
+                return os.read(out, 1 << 16), body["how"], body["exit_code"]
+            except BlockingIOError:
+                return b"", body["how"], body["exit_code"]
+        except hostlib.Lost:
+            raise AssertionError("lost by %r after %d calls of seed %d: %r" % (code, self.calls, SEED, session.exit_status()))
+        finally:
+            os.close(out)
+            os.close(err)
+
+    def weight(self):
+        return [(s.resident_kb(), len(s.descriptors())) for s in self.sessions]
+
+    def end(self):
+        for s in self.sessions:
+            s.kill()
+
+
 def test_mixed_calls(cage):
-    """No hostile call takes the session away or makes it say another call's answer; what it left is undone by code alone."""
+    """No hostile call takes a session away or makes it say another call's answer; what it left is undone by code alone."""
     rng = random.Random(SEED)
     cage.capabilities["echo"] = lambda x=None: x
-    session = cage.clone(SESSION)  # noqa: F811
-    session.run("cd /tmp")
-    memory = descriptors = None
-    for i in range(CALLS):
-        hostile = rng.random() < 0.3
-        code = rng.choice(HOSTILE if hostile else ORDINARY).format(i=i)
-        result = session.run(code, timeout=5)
-        assert result.how != "lost", "%r after %d calls of seed %d" % (code, i, SEED)
-        if hostile:
-            for line in REPAIR:
-                session.run(line)
-        token = "%d-%d" % (i, rng.randrange(1 << 30))
-        result = session.run("echo %s; (exit %d)" % (token, i % 250))
-        assert (result.out, result.status, result.how) == (token.encode() + b"\n", i % 250, "ok"), (code, result)
-        if i == CALLS // 3:
-            memory, descriptors = session.resident_kb(), len(session.descriptors())
-    if CALLS >= 300:
-        assert len(session.descriptors()) <= descriptors + 1
-        assert session.resident_kb() < memory + 512 + CALLS // 4, "memory grows"
-    session.kill()
+    crowd, weights, i = Crowd(cage), [], 0
+    everyone = range(SESSIONS)
+    while crowd.calls < MIXED:
+        i += 1
+        hostile = [k for k in everyone if rng.random() < 0.3]
+        codes = {k: rng.choice(HOSTILE if k in hostile else ORDINARY).format(i=rng.randrange(NAMES)) for k in everyone}
+        crowd.run(codes)
+        for line in REPAIR:
+            crowd.run({k: line for k in hostile})
+        tokens = {k: "%d-%d-%d" % (i, k, rng.randrange(1 << 30)) for k in everyone}
+        said = crowd.run({k: "echo %s; (exit %d)" % (tokens[k], (i + k) % 250) for k in everyone})
+        for k in everyone:
+            assert said[k] == (tokens[k].encode() + b"\n", "ok", (i + k) % 250), (codes[k], said[k], SEED)
+        if crowd.calls > MIXED * len(weights) / 10:
+            weights.append(crowd.weight())
+    weights.append(crowd.weight())
+    crowd.end()
+    print("seed %d: %d calls, KiB and descriptors of each session at each tenth:" % (SEED, crowd.calls))
+    for w in weights:
+        print("   ", w)
+    for early, late in zip(weights[len(weights) // 2], weights[-1]):
+        assert late[1] <= early[1] + 1, "descriptors grow"
+        assert late[0] <= early[0] + 512, "memory grows"
+
+
+class Caged:
+    """An engine in a cage, with its socket in a directory that is seen from outside."""
+
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="furca-test-")
+        command = [*hostlib.cage(self.dir), furca_program(), "serve", "--socket", "/tmp/kept/s", "--state-dir", "/tmp/kept/state"]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd="/")
+        assert self.process.stdout.readline().startswith(b"ready")
+        with open("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)) as f:
+            self.pid = int(f.read().split()[0])
+
+    def weight(self):
+        with open("/proc/%d/statm" % self.pid) as f:
+            return int(f.read().split()[1]) * 4, len(os.listdir("/proc/%d/fd" % self.pid))
+
+    def end(self):
+        os.kill(self.pid, signal.SIGTERM)
+        self.process.wait(20)
+        shutil.rmtree(self.dir)
+
+
+@pytest.mark.skipif(not furca_program(), reason="needs the program furca")
+def test_mixed_calls_through_the_engine():
+    """The same with what the engine adds: pipes that serve several calls, commits, copies, stateless calls, many at once."""
+    if not hostlib.caged():
+        pytest.skip("needs namespaces of its own (unshare --mount --pid --net as root)")
+    rng = random.Random(SEED)
+    engine = Caged()
+    client = Client(os.path.join(engine.dir, "s"), capabilities={"echo": lambda x=None: x}, effects={"echo": "read"})
+    calls, weights, ends = 0, [], {}
+
+    def ask(k, code, mode="stateful"):
+        nonlocal calls
+        calls += 1
+        where = {} if mode == "stateless" else {"session_name": "s%d" % k}
+        return client.start("execute", code=code, language="bash", state_mode=mode, **where)
+
+    everyone = range(SESSIONS)
+    for k in everyone:
+        ask(k, "cd /tmp").wait()
+    while calls < ENGINE_MIXED:
+        round_ = []
+        for k in everyone:
+            hostile = rng.random() < 0.3
+            mode = rng.choice(["stateful"] * 6 + ["read_only", "stateless"])
+            code = rng.choice(HOSTILE if hostile else ORDINARY).format(i=rng.randrange(NAMES))
+            sent = [ask(k, code, mode)]
+            sent += [ask(k, line) for line in REPAIR if hostile and mode == "stateful"]
+            token, status = "%d-%d" % (k, rng.randrange(1 << 30)), rng.randrange(250)
+            round_.append((code, sent, token, status, ask(k, "echo %s; (exit %d)" % (token, status))))
+        for code, sent, token, status, last in round_:
+            for pending in sent:
+                answer = pending.wait(60)
+                ends[answer["state"]] = ends.get(answer["state"], 0) + 1
+                assert answer["state"] in ("committed", "unchanged"), (code, answer, SEED)
+            answer = last.wait(60)
+            assert (answer["stdout"], answer["exit_code"], answer["ok"]) == (token + "\n", status, True), (code, answer, SEED)
+        if calls > ENGINE_MIXED * len(weights) / 10:
+            weights.append(engine.weight())
+    weights.append(engine.weight())
+    client.close()
+    engine.end()
+    print("seed %d: %d calls, %r; KiB and descriptors of the engine at each tenth: %r" % (SEED, calls, ends, weights))
+    early, late = weights[len(weights) // 2], weights[-1]
+    assert late[1] <= early[1] + 40, "descriptors grow"
+    assert late[0] <= early[0] + 8192, "memory grows"
