@@ -110,13 +110,26 @@ struct host {
 static int host_receive(struct host *host, enum furca_frame number)
 {
 	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_fd fds[FURCA_FDS_MAX];
 	struct furca_frame_view frame;
-	size_t n = 0;
+	size_t need = 1;
 
-	if (furca_frame_recv(host->control, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n, &err) != 1 || frame.number != number)
-		return complain(err.code ? err.text : "the host does not answer");
-	return 0;
+	furca_buf_clear(&host->in);
+	for (;;) { /* as the engine does: whatever is there */
+		struct furca_fd fds[FURCA_FDS_MAX];
+		size_t n_fds = FURCA_COUNT(fds);
+
+		if (furca_buf_reserve(&host->in, FURCA_MAX(need, 4096)) < 0)
+			return -ENOMEM;
+		ssize_t n = furca_fd_recv(host->control, host->in.data + host->in.len, FURCA_MAX(need, 4096), fds, &n_fds);
+		if (n <= 0)
+			return complain("the host does not answer");
+		host->in.len += (size_t)n;
+		int r = furca_frame_parse(host->in.data, host->in.len, FURCA_MAX_HOST_FRAME, &frame, &need, &err);
+		if (r < 0 || (r == 1 && frame.number != number))
+			return complain(err.code ? err.text : "the host does not answer");
+		if (r == 1)
+			return 0;
+	}
 }
 
 static int host_start(struct host *host)

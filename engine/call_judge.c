@@ -10,6 +10,13 @@
 
 #include "base/banned.h"
 
+static void add_suggestion(struct furca_call *call, struct furca_view suggestion)
+{
+	if (furca_view_size(suggestion) && call->suggestion.len)
+		(void)furca_buf_append_text(&call->suggestion, " ");
+	(void)furca_buf_append(&call->suggestion, suggestion.at, furca_view_size(suggestion));
+}
+
 /* What DONE says about how the code ended, as error and error_type. */
 void furca_call_judge(struct furca_call *call, struct furca_view body)
 {
@@ -27,6 +34,7 @@ void furca_call_judge(struct furca_call *call, struct furca_view body)
 	} else if (interrupted && call->stop != FURCA_STOP_NONE) {
 		furca_call_fail(call, "interrupted", NULL, "The call was cancelled and its code interrupted; what had run is kept.");
 	} else if (how.at && furca_view_is(how, "ok")) {
+		add_suggestion(call, suggestion);
 		return;
 	} else {
 		bool exit = how.at && (furca_view_is(how, "exit") || furca_view_is(how, "errexit") || furca_view_is(how, "exec"));
@@ -38,9 +46,7 @@ void furca_call_judge(struct furca_call *call, struct furca_view body)
 		(void)furca_buf_append(&call->error, error.at, (size_t)n);
 		if (n == 0)
 			(void)furca_buf_printf(&call->error, "The code ended with '%.*s'.", (int)furca_view_size(how), (const char *)how.at);
-		if (furca_view_size(suggestion) && call->suggestion.len)
-			(void)furca_buf_append_text(&call->suggestion, " ");
-		(void)furca_buf_append(&call->suggestion, suggestion.at, furca_view_size(suggestion));
+		add_suggestion(call, suggestion);
 		return;
 	}
 	if (n > 0) {

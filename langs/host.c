@@ -143,7 +143,7 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 	pack_buf_value(&pk, "display", &done->display);
 	pack_buf_value(&pk, "changes", &done->changes);
 	pack_bool(&pk, "changed", done->changed);
-	pack_bool(&pk, "redirected", furca_output_redirected(&host->output));
+	pack_bool(&pk, "redirected", furca_output_redirected(&host->output) != 0);
 	pack_uint(&pk, "run_us", (uint64_t)run_us);
 	send_frame(host, offset, NULL, 0);
 }
@@ -464,25 +464,26 @@ static enum next handle(struct furca_host *host, const struct furca_frame_view *
 static void wait_message(struct furca_host *host)
 {
 	struct pollfd poll_control = {.fd = host->control.n, .events = POLLIN};
-	bool quiet = host->parked;
 
 	/* One made on demand finds its call waiting already. */
 	if (host->cold && host->lang->warm && poll(&poll_control, 1, 0) == 0)
 		host->lang->warm(host->data);
 	host->cold = false;
-	if (!quiet && host->lang->idle_begin)
+	if (host->parked || (!host->lang->idle_begin && !host->lang->idle_end && !host->lang->idle_signal))
+		return; /* nothing to do around the wait: receiving waits by itself */
+	if (host->lang->idle_begin)
 		host->lang->idle_begin(host->data);
 	for (;;) {
 		int r = poll(&poll_control, 1, -1);
 
 		if (r > 0)
 			break;
-		if (r < 0 && errno == EINTR && !quiet && host->lang->idle_signal)
+		if (r < 0 && errno == EINTR && host->lang->idle_signal)
 			host->lang->idle_signal(host->data);
 		if (!furca_host_is_self(host))
 			_exit(0); /* a handler of the user's forked */
 	}
-	if (!quiet && host->lang->idle_end)
+	if (host->lang->idle_end)
 		host->lang->idle_end(host->data);
 }
 

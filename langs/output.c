@@ -164,6 +164,7 @@ int furca_output_begin(struct furca_output *output, struct furca_fd out, struct 
 	if (!places.n)
 		furca_output_hold(output, &places);
 	next.tracked = output->tracked;
+	next.changed = true;
 	for (unsigned i = 0; i < places.n; i++)
 		next.copied |= places.at[i].fd > 2;
 	r = move_unplaced(output, pipes, reopen);
@@ -179,9 +180,12 @@ int furca_output_begin(struct furca_output *output, struct furca_fd out, struct 
 	return 0;
 }
 
-bool furca_output_redirected(const struct furca_output *output)
+unsigned furca_output_redirected(struct furca_output *output)
 {
-	return pipe_at(output, 1) < 0 || pipe_at(output, 2) < 0;
+	if (!output->tracked || output->changed)
+		output->redirected = (pipe_at(output, 1) < 0 ? 1U : 0U) | (pipe_at(output, 2) < 0 ? 2U : 0U);
+	output->changed = false;
+	return output->redirected;
 }
 
 bool furca_output_in_place(const struct furca_output *output)

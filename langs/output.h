@@ -25,8 +25,10 @@ struct furca_output_places {
 
 struct furca_output {
 	bool tracked; /* the language sets `copied` whenever code may have copied a pipe to a number
-			 above 2: no need to look */
+			 above 2, and `changed`: no need to look */
 	bool copied;
+	bool changed; /* with `tracked`: set whenever 1 or 2 may have become another description */
+	unsigned redirected; /* as last seen */
 	dev_t dev[2]; /* identity of the pipes in place, 0: none yet */
 	ino_t ino[2];
 	struct furca_output_places held; /* n > 0: where they stood before a clone cut them off; the
@@ -54,5 +56,5 @@ void furca_output_hold(const struct furca_output *output, struct furca_output_pl
 /* Whether a call's pipes are in place, so that the next call may go on with them. */
 bool furca_output_in_place(const struct furca_output *output);
 
-/* Whether descriptor 1 or 2 leads elsewhere than to the pipes in place. */
-bool furca_output_redirected(const struct furca_output *output);
+/* Which lead elsewhere than to the pipes in place: 1 for descriptor 1, 2 for descriptor 2, 3 for both, 0. */
+unsigned furca_output_redirected(struct furca_output *output);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -56,6 +57,19 @@ static char *prepare(const struct furca_host_run *run, struct furca_err *err)
 	return code;
 }
 
+/* What code cannot see: that its output goes nowhere where it would be read. */
+static const char *redirected_text(void)
+{
+	static const char *const text[] = {
+		NULL,
+		"stdout of this session leads elsewhere (exec >FILE) and is not in the answer; furca-reset puts it back",
+		"stderr of this session leads elsewhere (exec 2>FILE) and is not in the answer; furca-reset puts it back",
+		"stdout and stderr of this session lead elsewhere (exec) and are not in the answer; furca-reset puts them back",
+	};
+
+	return text[furca_output_redirected(&furca_bash.host.output)];
+}
+
 static void bash_run(void *data, const struct furca_host_run *run, struct furca_host_done *ret)
 {
 	struct furca_err err = FURCA_ERR_INIT;
@@ -79,6 +93,8 @@ static void bash_run(void *data, const struct furca_host_run *run, struct furca_
 	ret->exit_code = end.status;
 	result[1] = (uint8_t)end.status; /* a block of bash has no other value */
 	(void)furca_buf_append(&ret->result, result, sizeof(result));
+	if (redirected_text())
+		(void)furca_buf_append_text(&ret->suggestion, redirected_text());
 	text = furca_bash_how_text(&end);
 	if (text)
 		(void)furca_buf_append_text(&ret->error, text);
@@ -100,9 +116,27 @@ static void bash_clone_begin(void *data, enum furca_clone_role role)
 	(void)fflush(stderr);
 }
 
+/* A page that is zero in every forked child spares a getpid at each command. */
+static void own_page(void)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+	char *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		return;
+	if (madvise(page, size, MADV_WIPEONFORK) < 0) {
+		(void)munmap(page, size);
+		return;
+	}
+	*page = 1;
+	furca_bash.own = page;
+}
+
 static void bash_cloned(void *data, enum furca_clone_role role, const struct furca_clone_report *report)
 {
 	furca_bash.pid = getpid();
+	if (furca_bash.own)
+		*furca_bash.own = 1;
 	furca_bash_signals_cloned();
 	if (setsid() < 0) /* kill 0 must not reach the original */
 		(void)setpgid(0, 0);
@@ -242,6 +276,7 @@ static int host_builtin(WORD_LIST *list)
 
 	furca_fault_init();
 	furca_bash.pid = getpid();
+	own_page();
 	if (check_version(&err) < 0 || furca_host_init(&furca_bash.host, &lang, NULL, &err) < 0 ||
 	    furca_bash_hooks_init(&err) < 0) {
 		builtin_error("%s", err.text);

@@ -175,7 +175,7 @@ static bool jump_landed(int jump, bool parsing, bool *trap_removed, enum furca_b
 /* A child that bash forked (an asynchronous command whose expansion failed, say) must never become a second host. */
 static void leave_if_child(void)
 {
-	if (getpid() != furca_bash.pid)
+	if (!furca_bash_is_host())
 		exit_shell(last_command_exit_value);
 }
 

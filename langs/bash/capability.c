@@ -335,7 +335,7 @@ static int function_builtin(WORD_LIST *list)
 /* After `exec >file` and the like: back to where this call's output is read. */
 static int reset_builtin(WORD_LIST *list)
 {
-	const struct furca_output *output = &furca_bash.host.output;
+	struct furca_output *output = &furca_bash.host.output;
 	int null;
 
 	if (list) {
@@ -343,6 +343,7 @@ static int reset_builtin(WORD_LIST *list)
 		return EX_USAGE;
 	}
 	(void)fflush(stdout);
+	output->changed = true;
 	for (int fd = 1; fd < 3; fd++) {
 		int from = output->keeps ? output->kept[fd - 1] : furca_bash.saved[fd];
 

@@ -53,7 +53,8 @@ static void save_standard(int fd)
 {
 	bool *saved = &furca_bash.saves[fd];
 
-	if (*saved || furca_bash.phase != FURCA_BASH_CALL || getpid() != furca_bash.pid)
+	furca_bash.host.output.changed = true;
+	if (*saved || furca_bash.phase != FURCA_BASH_CALL || !furca_bash_is_host())
 		return;
 	*saved = true;
 	furca_bash.saved[fd] = fcntl(fd, F_DUPFD_CLOEXEC, FURCA_HIDDEN_FD);
@@ -85,7 +86,7 @@ static int hook_dup2(int from, int to)
 	return dup2(from, to);
 }
 
-/* /dev/stdout is the pipe once more. */
+/* /dev/stdout is the pipe once more; and where 1 or 2 is closed, it is what is opened next. */
 static int hook_open(const char *path, int flags, ...)
 {
 	va_list ap;
@@ -96,6 +97,7 @@ static int hook_open(const char *path, int flags, ...)
 	va_end(ap);
 	if ((flags & O_ACCMODE) != O_RDONLY)
 		furca_bash.host.output.copied = true;
+	furca_bash.host.output.changed |= furca_bash.host.output.redirected != 0;
 	return open(path, flags, mode);
 }
 
@@ -106,7 +108,7 @@ static int hook_open2(const char *path, int flags)
 
 static int hook_dup(int fd)
 {
-	furca_bash.host.output.copied = true;
+	furca_bash.host.output.copied = furca_bash.host.output.changed = true;
 	return hidden(fd) ? (errno = EBADF, -1) : fcntl(fd, F_DUPFD, 0);
 }
 
@@ -123,7 +125,7 @@ static int hook_fcntl(int fd, int command, ...)
 		return -1;
 	}
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
-		furca_bash.host.output.copied = true;
+		furca_bash.host.output.copied = furca_bash.host.output.changed = true;
 	return fcntl(fd, command, argument);
 }
 
@@ -133,7 +135,7 @@ static int hook_setrlimit(int what, const struct rlimit *limit)
 {
 	struct rlimit mine = *limit, now;
 
-	if (what != RLIMIT_NOFILE || getpid() != furca_bash.pid || getrlimit(RLIMIT_NOFILE, &now) < 0)
+	if (what != RLIMIT_NOFILE || !furca_bash_is_host() || getrlimit(RLIMIT_NOFILE, &now) < 0)
 		return setrlimit((__rlimit_resource_t)what, limit);
 	if (mine.rlim_max < OPEN_FILES_MIN)
 		mine.rlim_max = FURCA_MIN(now.rlim_max, OPEN_FILES_MIN);
@@ -168,7 +170,7 @@ void furca_bash_limit_end(void)
 /* A session that stops itself has nobody who would continue it: as if it had been continued at once. */
 static bool stops_host(pid_t pid, int sig)
 {
-	return (sig == SIGSTOP || sig == SIGTSTP) && getpid() == furca_bash.pid && pid == furca_bash.pid;
+	return (sig == SIGSTOP || sig == SIGTSTP) && furca_bash_is_host() && pid == furca_bash.pid;
 }
 
 static int hook_kill(pid_t pid, int sig)
@@ -184,7 +186,7 @@ static int hook_killpg(pid_t group, int sig)
 /* A fatal error of bash's: the call ends, not the session. */
 static void __attribute__((noreturn)) hook_exit(int status)
 {
-	if (getpid() == furca_bash.pid && furca_bash.phase == FURCA_BASH_CALL) {
+	if (furca_bash_is_host() && furca_bash.phase == FURCA_BASH_CALL) {
 		last_command_exit_value = status;
 		furca_bash.ended_as = FURCA_BASH_FATAL;
 		siglongjmp(furca_bash.top, EXITPROG);
@@ -258,7 +260,7 @@ static int hook_execve(const char *path, char *const argv[], char *const envp[])
 	int report[2], err = 0, status = 0;
 	sigset_t all, child, old;
 
-	if (getpid() != furca_bash.pid || furca_bash.phase != FURCA_BASH_CALL)
+	if (!furca_bash_is_host() || furca_bash.phase != FURCA_BASH_CALL)
 		return execve(path, argv, envp);
 	if (pipe2(report, O_CLOEXEC) < 0)
 		return -1;

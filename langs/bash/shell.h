@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -46,6 +47,7 @@ enum furca_bash_phase {
 struct furca_bash {
 	struct furca_host host;		      /* the loop; its channels are hidden from code */
 	pid_t pid;			      /* of the process that is the host; children of bash differ */
+	volatile char *own;		      /* 1 in that process; the kernel clears it in a forked child. NULL: it cannot */
 	bool copy;			      /* a clone whose EXIT trap was its session's */
 	char *exit_trap;		      /* the session's EXIT trap while disarmed, for trap -p; owned by bash's table */
 	volatile sig_atomic_t phase;	      /* enum furca_bash_phase; read by handlers */
@@ -60,6 +62,12 @@ struct furca_bash {
 	sigjmp_buf top;			      /* of the call; bash moves its own about */
 };
 extern struct furca_bash furca_bash;
+
+/* Whether this process is the host, and no child that bash forked. Async-signal-safe. */
+static inline bool furca_bash_is_host(void)
+{
+	return furca_bash.own ? *furca_bash.own == 1 : getpid() == furca_bash.pid;
+}
 
 /* What a call's end looks like. */
 struct furca_bash_end {

@@ -68,7 +68,7 @@ static void on_ending(int sig)
 {
 	int saved = errno;
 
-	if (getpid() != furca_bash.pid) {
+	if (!furca_bash_is_host()) {
 		die_of(sig);
 	} else if (furca_bash.phase != FURCA_BASH_IDLE) {
 		furca_bash.ended_by = sig;
@@ -225,7 +225,7 @@ static void on_interrupt(int sig, siginfo_t *info, void *context)
 	int saved = errno;
 	int64_t now_us = furca_now_us();
 
-	if (getpid() != furca_bash.pid) {
+	if (!furca_bash_is_host()) {
 		die_of(sig);
 		errno = saved;
 		return;

@@ -114,7 +114,7 @@ class Result:
 
 
 # For code that may do anything: namespaces of its own, nothing writable but an empty /tmp.
-CAGE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--net", "--ipc", "sh", "-ec", """
+CAGE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--ipc", "sh", "-ec", """
 mount --make-rprivate /
 [ -z "$1" ] || exec 9<"$1"
 mount -t tmpfs -o size=256m,mode=1777 furca-test /tmp
@@ -379,11 +379,16 @@ class Host:
         except (TimeoutError, Lost):
             return None
 
+    def pid_here(self):
+        """Its pid as we see it, which differs where it is in a pid namespace of its own."""
+        with open("/proc/self/fdinfo/%d" % self.pidfd) as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("Pid:"))
+
     def descriptors(self):
-        return sorted(int(n) for n in os.listdir("/proc/%d/fd" % self.pid))
+        return sorted(int(n) for n in os.listdir("/proc/%d/fd" % self.pid_here()))
 
     def resident_kb(self):
-        with open("/proc/%d/statm" % self.pid) as f:
+        with open("/proc/%d/statm" % self.pid_here()) as f:
             return int(f.read().split()[1]) * 4
 
     def kill(self):

@@ -85,6 +85,17 @@ def test_background_output(bash):
     assert (result["stdout"], result["background_output"]) == ("mine\n", "late\n")
 
 
+def test_output_that_leads_elsewhere_is_told(bash, tmp_path):
+    assert bash("exec 3>&1 2>&1; { echo in; } >/dev/null; (exec >/dev/null)")["suggestion"] is None
+    assert "stdout of this session leads elsewhere" in bash("exec >%s/out; echo 1" % tmp_path)["suggestion"]
+    result = bash("echo 2; echo e >&2")
+    assert (result["stdout"], result["ok"]) == ("e\n", True) and "furca-reset" in result["suggestion"], result
+    assert "stdout of" in bash.read("echo 3")["suggestion"]
+    assert "stdout and stderr" in bash("exec 1>&- 2>&-; echo 4")["suggestion"]
+    assert bash("furca-reset; echo back")["suggestion"] is None
+    assert bash("echo $(<%s/out)" % tmp_path)["stdout"] == "1 2\n"
+
+
 def test_read_only_sees_and_leaves(bash, tmp_path):
     (tmp_path / "f").write_text("old\n")
     bash("cd '%s'; x=1; a=(p q); sleep 30 & trap 'echo t' USR1; exec 5<f; set -- one two" % tmp_path)

@@ -163,7 +163,7 @@ HOSTILE = [
     "eval() {{ :; }}; exit() {{ :; }}; builtin() {{ :; }}; echo() {{ :; }}", "enable -n echo eval", "trap 'false' DEBUG; set -e; :",
     "trap 'echo $nope' DEBUG; set -u; :", "trap 'exit 5' ERR; false", "ulimit -n 20", "f() {{ f; }}; f", "break; continue 3", "shopt -s extdebug",
     "for fd in /proc/self/fd/*; do eval \"exec ${{fd##*/}}>&-\"; done 2>/dev/null", "exec 900>&- 901>&- 902>&-; read -u 900 x; exec 901</dev/null",
-    "alias echo=false done=fi; shopt -s expand_aliases", "readonly x{i}=1; x{i}=2", "unset PATH; hash -r", "coproc cat; exit", "set -m; (exit 1) &",
+    "alias echo=false done=fi; shopt -s expand_aliases", "readonly x{i}=1; x{i}=2", "unset PATH; hash -r", "coproc true; exit", "set -m; (exit 1) &",
     "printf 'a\\0b\\377'", "umask 777; umask 022", "suspend -f", "logout", "kill -STOP $$", "set -o posix; export; set +o posix", "exec -a x true",
 ]
 REPAIR = ("\\unset -f eval exit builtin echo", "\\builtin trap - DEBUG ERR EXIT RETURN INT", "\\builtin set +euxvnm +o posix", "\\builtin unalias -a",
@@ -180,7 +180,8 @@ class Crowd:
     def __init__(self, zygote):  # noqa: F811
         self.sessions = [zygote.clone(SESSION) for _ in range(SESSIONS)]
         self.calls = 0
-        self.run({k: "cd /tmp" for k in range(SESSIONS)})
+        for code in ("cd /tmp", "f() { f; }; f"):  # the second: the stack that deep recursion has touched stays
+            self.run({k: code for k in range(SESSIONS)})
 
     def run(self, codes):
         """{session's number: code} to {number: (stdout, how, status)}."""
@@ -204,8 +205,8 @@ class Crowd:
                 return os.read(out, 1 << 16), body["how"], body["exit_code"]
             except BlockingIOError:
                 return b"", body["how"], body["exit_code"]
-        except hostlib.Lost:
-            raise AssertionError("lost by %r after %d calls of seed %d: %r" % (code, self.calls, SEED, session.exit_status()))
+        except (hostlib.Lost, TimeoutError) as e:
+            raise AssertionError(type(e).__name__ + " by %r after %d calls of seed %d: %r" % (code, self.calls, SEED, session.exit_status()))
         finally:
             os.close(out)
             os.close(err)
@@ -264,17 +265,30 @@ class Caged:
 
     def end(self):
         os.kill(self.pid, signal.SIGTERM)
-        self.process.wait(20)
-        shutil.rmtree(self.dir)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            shutil.rmtree(self.dir)
 
 
-@pytest.mark.skipif(not furca_program(), reason="needs the program furca")
-def test_mixed_calls_through_the_engine():
-    """The same with what the engine adds: pipes that serve several calls, commits, copies, stateless calls, many at once."""
+@pytest.fixture
+def caged_engine():
+    if not furca_program():
+        pytest.skip("needs the program furca")
     if not hostlib.caged():
         pytest.skip("needs namespaces of its own (unshare --mount --pid --net as root)")
-    rng = random.Random(SEED)
     engine = Caged()
+    yield engine
+    engine.end()
+
+
+def test_mixed_calls_through_the_engine(caged_engine):
+    """The same with what the engine adds: pipes that serve several calls, commits, copies, stateless calls, many at once."""
+    rng = random.Random(SEED)
+    engine = caged_engine
     client = Client(os.path.join(engine.dir, "s"), capabilities={"echo": lambda x=None: x}, effects={"echo": "read"})
     calls, weights, ends = 0, [], {}
 
@@ -308,7 +322,6 @@ def test_mixed_calls_through_the_engine():
             weights.append(engine.weight())
     weights.append(engine.weight())
     client.close()
-    engine.end()
     print("seed %d: %d calls, %r; KiB and descriptors of the engine at each tenth: %r" % (SEED, calls, ends, weights))
     early, late = weights[len(weights) // 2], weights[-1]
     assert late[1] <= early[1] + 40, "descriptors grow"
