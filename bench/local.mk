@@ -34,3 +34,7 @@ CLEANFILES += furca-bench-speed
 EXTRA_DIST += bench/speed.sh
 benchspeeddir = $(pkglibexecdir)/bench/speed
 dist_benchspeed_DATA = bench/speed/curves.py bench/speed/peers.py bench/speed/run.py bench/speed/topics.py bench/speed/words.py
+pkglibexec_PROGRAMS += furca-bench-start
+furca_bench_start_SOURCES = bench/start.c
+furca_bench_start_CPPFLAGS = $(AM_CPPFLAGS) -DFURCA_PYTHON=\"$(PYTHON)\"
+furca_bench_start_LDADD = libfurca-bench.la libfurca-client.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)

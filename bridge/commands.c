@@ -100,7 +100,8 @@ static const char bench_help[] =
 	"  --quick            fewer rounds, smaller sizes\n"
 	"  --json FILE        also append what is measured to FILE, a line of JSON each\n\n"
 	"  call               a trivial stateful call against a bare request over a socket\n"
-	"  read [MEGABYTES]   a read-only call on a big session, with huge pages against without\n";
+	"  read [MEGABYTES]   a read-only call on a big session, with huge pages against without\n"
+	"  start              stateless calls against new interpreters; sessions in environments against the own interpreter's\n";
 
 static const char help_help[] = "[COMMAND]\n\nLists the commands, or explains one.\n";
 

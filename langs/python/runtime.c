@@ -163,6 +163,18 @@ void furca_runtime_watch_forks(void (*flush)(void))
 		PyErr_Clear();
 }
 
+void furca_runtime_prepare_openssl(void)
+{
+	static bool done;
+	void *library = done ? NULL : dlopen("libcrypto.so.3", RTLD_NOLOAD | RTLD_LAZY);
+
+	if (!library)
+		return;
+	done = true;
+	(void)dlclose(library);
+	furca_runtime_reseed_openssl();
+}
+
 void furca_runtime_reseed_openssl(void)
 {
 	static const char *const names[] = {"libcrypto.so.3", "libcrypto.so.1.1", NULL};

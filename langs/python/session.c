@@ -372,6 +372,7 @@ static void flush_streams(void)
 static void session_clone_begin(void *data, enum furca_clone_role role)
 {
 	flush_streams();
+	furca_runtime_prepare_openssl();
 	if (role == FURCA_CLONE_COPY)
 		furca_parked_note();
 }
