@@ -144,7 +144,8 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 {
 	static const char *const keys[] = {"socket",  "state_dir", "workdir",	 "max_sessions", "timeout_s",
 					   "grace_s", "snapshots", "undo_depth", "require",	 "log_level",
-					   "zygote_idle_s", "env_max_bytes", "without"};
+					   "zygote_idle_s", "env_max_bytes", "without",	 "max_memory_bytes",
+					   "max_processes", "copy_disk_bytes"};
 	int i = 0, r;
 
 	switch (word(keys, FURCA_COUNT(keys), key)) {
@@ -180,6 +181,12 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 		return read_number(key, value, 0, 1e15, &o->engine.env_max_bytes, err);
 	case 12:
 		return read_barriers(key, value, &o->engine.without, err);
+	case 13:
+		return read_number(key, value, -1, 1e15, &o->engine.max_memory_bytes, err);
+	case 14:
+		return read_count(key, value, 0, 4194304, &o->engine.max_processes, err);
+	case 15:
+		return read_number(key, value, 4096, 1e15, &o->engine.copy_disk_bytes, err);
 	default:
 		return furca_fail(err, FURCA_E_VALIDATION, 0, "no option '%.64s' in the configuration; the nearest is '%s'", key,
 				  furca_nearest(key, strlen(key), keys, FURCA_COUNT(keys)));
@@ -441,7 +448,7 @@ int furca_cmd_serve(int argc, char **argv)
 		.inherit = -1,
 		.log_level = FURCA_LOG_INFO,
 		.engine = {.max_sessions = FURCA_DEFAULT_SESSIONS, .timeout_s = 300, .grace_s = 2, .snapshots = FURCA_SNAPSHOT_AUTO,
-			   .undo_depth = 8, .zygote_idle_s = 600},
+			   .undo_depth = 8, .zygote_idle_s = 600, .max_processes = 8192},
 	};
 	int status = parse(&o, argc, argv);
 

@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 
 #include "engine/call.h"
-#include "engine/cgroup.h"
 #include "engine/engine_private.h"
+#include "engine/exceeded.h"
 #include "engine/limits.h"
 
 #include "base/banned.h"
@@ -18,7 +18,7 @@ static void add_suggestion(struct furca_call *call, struct furca_view suggestion
 }
 
 /* What DONE says about how the code ended, as error and error_type. */
-void furca_call_judge(struct furca_call *call, struct furca_view body)
+static void judge_done(struct furca_call *call, struct furca_view body)
 {
 	struct furca_view how = {NULL, NULL}, error = {NULL, NULL}, suggestion = {NULL, NULL};
 
@@ -55,6 +55,13 @@ void furca_call_judge(struct furca_call *call, struct furca_view body)
 	}
 }
 
+void furca_call_judge(struct furca_call *call, struct furca_view body)
+{
+	judge_done(call, body);
+	if (call->host)
+		furca_exceeded_explain(call, call->host);
+}
+
 static const char *signal_text(int sig)
 {
 	static const struct {
@@ -76,19 +83,6 @@ static bool is_fault(int sig)
 	return sig == SIGSEGV || sig == SIGABRT || sig == SIGBUS || sig == SIGFPE || sig == SIGILL || sig == SIGTRAP || sig == SIGSYS;
 }
 
-static void judge_oom(struct furca_call *call, const struct furca_host *host)
-{
-	uint64_t limit = furca_cgroup_memory_limit(host->cgroup), peak = FURCA_MAX(furca_cgroup_peak(host->cgroup), host->max_rss);
-
-	if (limit)
-		furca_call_fail(call, "oom", "Work on less data at once, or create a session with a higher limits.memory_bytes.",
-				"The kernel ended the process: it and what it had started reached limits.memory_bytes, %.1f MiB (peak %.1f MiB).",
-				(double)limit / 1048576, (double)peak / 1048576);
-	else
-		furca_call_fail(call, "oom", "Work on less data at once, or free memory on this machine.",
-				"The kernel ended the process because this machine's memory ran out (peak %.1f MiB).", (double)peak / 1048576);
-}
-
 static void judge_signal(struct furca_call *call, const struct furca_host *host, int sig)
 {
 	const char *text = signal_text(sig);
@@ -98,10 +92,10 @@ static void judge_signal(struct furca_call *call, const struct furca_host *host,
 		(void)snprintf(number, sizeof(number), "signal %d", sig);
 		text = number;
 	}
-	if (sig == SIGXCPU)
-		furca_call_fail(call, "limit", "Raise limits.cpu_s, or split the work.", "The code used up its limit of cpu time (%s).", text);
+	if (sig == SIGXCPU || (sig == SIGKILL && furca_exceeded_over_cpu(call, host)))
+		furca_exceeded_cpu(call, host);
 	else if (sig == SIGKILL && furca_limits_oom(call->engine, host))
-		judge_oom(call, host);
+		furca_exceeded_memory(call, host);
 	else if (is_fault(sig))
 		furca_call_fail(call, "crashed", "Look for native code at fault; run the risky part in state_mode='read_only' or 'stateless'.",
 				"The process crashed with %s.", text);

@@ -8,7 +8,6 @@
 #include "base/banned.h"
 
 #define POOL 2 /* of each kind */
-#define UPPER_BYTES ((uint64_t)1 << 30) /* what a read may write before its disk is full */
 #define RETRY_US 1000000		/* after a cell could not be made */
 
 struct pool {
@@ -27,6 +26,11 @@ struct furca_cells {
 
 const struct furca_cell_kind furca_cell_for_copy = {.namespaces = FURCA_BARRIERS_ALL};
 const struct furca_cell_kind furca_cell_for_snapshot = {.namespaces = FURCA_BARRIER_PROCESSES};
+
+uint64_t furca_cells_disk(const struct furca_engine *engine)
+{
+	return engine->config.copy_disk_bytes > 0 ? (uint64_t)engine->config.copy_disk_bytes : (uint64_t)1 << 30;
+}
 
 struct furca_cells *furca_cells_new(struct furca_engine *engine)
 {
@@ -64,7 +68,7 @@ static void made(void *owner, struct furca_init *cell, const struct furca_err *e
 static void fill_pool(struct furca_cells *cells, struct pool *pool)
 {
 	while (pool->n_ready + pool->under_way < POOL) {
-		if (furca_init_cell(cells->engine->surface, pool->kind->namespaces, pool->kind->network, UPPER_BYTES, 0, made, pool) < 0)
+		if (furca_init_cell(cells->engine->surface, pool->kind->namespaces, pool->kind->network, furca_cells_disk(cells->engine), 0, made, pool) < 0)
 			return;
 		pool->under_way++;
 	}
@@ -134,7 +138,7 @@ struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init
 
 int furca_cells_ask(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind, furca_cell_fn *fn, void *owner)
 {
-	return furca_init_cell(init, kind->namespaces, kind->network, UPPER_BYTES, kind->keep_pid, fn, owner);
+	return furca_init_cell(init, kind->namespaces, kind->network, furca_cells_disk(cells->engine), kind->keep_pid, fn, owner);
 }
 
 void furca_cells_forget(struct furca_cells *cells, struct furca_init *init, void *owner)

@@ -29,6 +29,9 @@ struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init
 int furca_cells_ask(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind, furca_cell_fn *fn, void *owner);
 void furca_cells_forget(struct furca_cells *cells, struct furca_init *init, void *owner);
 
+/* What a copy may write before its disk is full, in bytes. */
+uint64_t furca_cells_disk(const struct furca_engine *engine);
+
 /* There will be reads: fills the pool. */
 void furca_cells_warm(struct furca_cells *cells);
 

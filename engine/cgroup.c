@@ -20,11 +20,12 @@
 #define PREFIX "furca-"
 
 /* A file of the kernel's: version 1 and 2 say the same with different names. */
-enum file { F_MEMORY_MAX, F_SWAP_MAX, F_PIDS_MAX, F_PEAK, F_EVENTS, FILES };
+enum file { F_MEMORY_MAX, F_SWAP_MAX, F_PIDS_MAX, F_PEAK, F_EVENTS, F_NOW, FILES };
 
 static const char *const files[2][FILES] = {
-	{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "memory.max_usage_in_bytes", "memory.oom_control"},
-	{"memory.max", "memory.swap.max", "pids.max", "memory.peak", "memory.events"},
+	{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "memory.max_usage_in_bytes", "memory.oom_control",
+	 "memory.usage_in_bytes"},
+	{"memory.max", "memory.swap.max", "pids.max", "memory.peak", "memory.events", "memory.current"},
 };
 
 struct furca_cgroups {
@@ -32,6 +33,8 @@ struct furca_cgroups {
 	char *memory; /* directory of the engine's group; NULL: not to be had */
 	char *pids;   /* the same in version 2 */
 	uint64_t next;
+	uint64_t all_memory, all_processes; /* bounds of all together; 0: not held */
+	struct furca_cgroup *all;	    /* what has no limits of its own */
 	struct dying *dying; /* groups whose last processes had not ended yet */
 };
 
@@ -45,7 +48,8 @@ struct furca_cgroup {
 	unsigned refs;
 	int version;
 	char *memory, *pids;
-	uint64_t memory_bytes;
+	uint64_t memory_bytes, processes;
+	uint64_t kills_seen, refusals_seen;
 };
 
 static int write_file(const char *dir, const char *name, const char *text)
@@ -260,6 +264,13 @@ void furca_cgroups_free(struct furca_cgroups *c)
 {
 	if (!c)
 		return;
+	if (c->all) { /* the last processes are ending */
+		furca_cgroup_unref(c->all);
+		for (int i = 0; i < 100 && c->dying; i++) {
+			(void)usleep(2000);
+			bury(c);
+		}
+	}
 	bury(c);
 	while (c->dying) {
 		struct dying *d = c->dying;
@@ -323,6 +334,7 @@ struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *c, uint64_t memory_b
 		group->refs = 1;
 		group->version = c->version;
 		group->memory_bytes = memory_bytes;
+		group->processes = processes;
 	}
 	if (r == 0 && memory_bytes) {
 		r = make_group(c->memory, number, &group->memory);
@@ -372,26 +384,78 @@ int furca_cgroup_enter(struct furca_cgroup *group, pid_t pid)
 	return r;
 }
 
-uint64_t furca_cgroup_oom_kills(const struct furca_cgroup *group)
+/* The number behind `key` in a file of the group's; with an empty key the file's own. 0 where it is not there. */
+static uint64_t number_of(const char *dir, const char *name, const char *key)
 {
 	char text[512];
 
-	if (!group || !group->memory || read_file(group->memory, files[group->version - 1][F_EVENTS], text, sizeof(text)) <= 0)
+	if (!dir || read_file(dir, name, text, sizeof(text)) <= 0)
 		return 0;
-	char *at = strstr(text, "oom_kill ");
-	return at ? strtoull(at + strlen("oom_kill "), NULL, 10) : 0;
+	char *at = strstr(text, key);
+	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+void furca_cgroup_news(struct furca_cgroup *group, uint64_t *ret_kills, uint64_t *ret_refusals)
+{
+	*ret_kills = *ret_refusals = 0;
+	if (!group)
+		return;
+	uint64_t kills = number_of(group->memory, files[group->version - 1][F_EVENTS], "oom_kill ");
+	uint64_t refusals = number_of(group->pids, "pids.events", "max ");
+
+	*ret_kills = kills - FURCA_MIN(kills, group->kills_seen);
+	*ret_refusals = refusals - FURCA_MIN(refusals, group->refusals_seen);
+	group->kills_seen = kills;
+	group->refusals_seen = refusals;
 }
 
 uint64_t furca_cgroup_peak(const struct furca_cgroup *group)
 {
-	char text[64];
-
-	if (!group || !group->memory || read_file(group->memory, files[group->version - 1][F_PEAK], text, sizeof(text)) <= 0)
-		return 0;
-	return strtoull(text, NULL, 10);
+	return group ? number_of(group->memory, files[group->version - 1][F_PEAK], "") : 0;
 }
 
 uint64_t furca_cgroup_memory_limit(const struct furca_cgroup *group)
 {
 	return group ? group->memory_bytes : 0;
+}
+
+void furca_cgroups_bound_all(struct furca_cgroups *c, uint64_t memory_bytes, uint64_t processes, pid_t first)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (!c || (!(memory_bytes && c->memory) && !(processes && c->pids)))
+		return;
+	if (c->version == 1 && c->memory)
+		(void)write_file(c->memory, "memory.use_hierarchy", "1"); /* always so in newer kernels */
+	/* The bounds stand on the engine's group; what version 2 calls a leaf holds the processes. */
+	c->all = furca_cgroup_new(c, memory_bytes && c->memory ? memory_bytes : 0, processes && c->pids ? processes : 0, &err);
+	if (!c->all || furca_cgroup_enter(c->all, first) < 0) {
+		furca_cgroup_unref(c->all);
+		c->all = NULL;
+		return;
+	}
+	if (memory_bytes && c->memory && set_number(c->memory, files[c->version - 1][F_MEMORY_MAX], memory_bytes) == 0)
+		c->all_memory = memory_bytes;
+	if (processes && c->pids && set_number(c->pids, files[c->version - 1][F_PIDS_MAX], processes) == 0)
+		c->all_processes = processes;
+}
+
+struct furca_cgroup *furca_cgroups_all(const struct furca_cgroups *c)
+{
+	return c ? c->all : NULL;
+}
+
+void furca_cgroups_usage(const struct furca_cgroups *c, struct furca_cgroups_usage *ret)
+{
+	*ret = (struct furca_cgroups_usage){0};
+	if (!c || !c->all)
+		return;
+	ret->memory_limit = c->all_memory;
+	ret->processes_limit = c->all_processes;
+	if (c->all_memory) {
+		ret->memory = number_of(c->memory, files[c->version - 1][F_NOW], "");
+		ret->memory_peak = number_of(c->memory, files[c->version - 1][F_PEAK], "");
+	}
+	if (c->all_processes)
+		ret->processes = number_of(c->pids, "pids.current", "");
 }

@@ -231,24 +231,6 @@ bool furca_commit_waits(const struct furca_session *s)
 	return s->top && s->top->asked;
 }
 
-/* MemAvailable and MemTotal in bytes. */
-static void read_memory(uint64_t *ret_available, uint64_t *ret_total)
-{
-	char line[128];
-	unsigned long long kb;
-	FILE *f = fopen("/proc/meminfo", "re");
-
-	*ret_available = *ret_total = 0;
-	while (f && fgets(line, sizeof(line), f) && (!*ret_available || !*ret_total)) {
-		if (sscanf(line, "MemTotal: %llu kB", &kb) == 1)
-			*ret_total = kb * 1024;
-		else if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1)
-			*ret_available = kb * 1024;
-	}
-	if (f)
-		(void)fclose(f);
-}
-
 /* Whether memory allows a snapshot; where it is short, earlier ones go first. */
 static bool there_is_room(struct furca_session *s)
 {
@@ -256,7 +238,7 @@ static bool there_is_room(struct furca_session *s)
 
 	if (s->engine->config.snapshots == FURCA_SNAPSHOT_ALWAYS)
 		return true;
-	read_memory(&available, &total);
+	furca_limits_machine(&available, &total);
 	if (available == 0 || available > total / 8)
 		return true;
 	while (s->top && s->top->below) {

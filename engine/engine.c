@@ -97,6 +97,7 @@ static void engine_free(struct furca_engine *engine)
 {
 	furca_loop_drop(engine->loop, &engine->stop_op);
 	furca_loop_drop(engine->loop, &engine->orphan_op);
+	furca_loop_drop(engine->loop, &engine->watch_op);
 	furca_kept_free(engine);
 	furca_cells_free(engine->cells);
 	furca_init_unref(engine->surface);
@@ -126,6 +127,7 @@ static int engine_start(struct furca_engine *engine, struct furca_err *err)
 	engine->surface->exited = surface_exited;
 	engine->surface->gone = surface_gone;
 	engine->surface->owner = engine;
+	furca_limits_bound_all(engine);
 	engine->cells = furca_cells_new(engine);
 	if (!engine->cells || furca_ops_new(64, FURCA_MAX_CAPABILITIES_OPEN * 4, &engine->capability_calls) < 0)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the engine");

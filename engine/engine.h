@@ -29,6 +29,9 @@ struct furca_engine_config {
 	unsigned required;	    /* barriers required of every read-only call, bits of enum furca_barrier */
 	unsigned without;	    /* barriers that no read-only call gets, whose answers then say so: for benchmarks of what each is for */
 	double zygote_idle_s;	    /* 600: how long the interpreter of an environment that nobody uses is kept; 0: for good */
+	double max_memory_bytes;    /* of all that the engine starts, together; 0: nine tenths of the machine's; negative: not bounded */
+	unsigned max_processes;	    /* the same in processes and threads; 0: not bounded */
+	double copy_disk_bytes;	    /* what a read-only call may write; 0: 1 GiB */
 	double env_max_bytes;	    /* environments not used lately are removed past this; 0: never */
 };
 

@@ -38,6 +38,7 @@ struct furca_engine {
 
 	struct furca_cgroups *cgroups;	  /* NULL: there are none */
 	uint64_t oom_kills;		  /* of the machine, when last looked at */
+	furca_op_id watch_op;		  /* the next look at hosts that no control group bounds */
 	struct furca_fd loadavg;	  /* /proc/loadavg */
 
 	struct furca_init *surface;

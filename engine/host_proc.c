@@ -488,6 +488,7 @@ struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_
 	host->owner = args->owner;
 	host->tag = args->tag;
 	host->cgroup = furca_cgroup_ref(from->cgroup);
+	host->memory_limit = from->memory_limit;
 	/* Without a cell of its own it is born in the pid namespace of its origin, whose cell must outlive it. */
 	struct furca_init *cell = args->cell ? args->cell : from->cell;
 	host->cell = cell ? furca_init_ref(cell) : NULL;

@@ -41,6 +41,8 @@ struct furca_host {
 	struct furca_lanes *lanes;
 	struct furca_init *cell;	 /* it lives in, or NULL: at the surface */
 	struct furca_cgroup *cgroup;	 /* it is bounded by, with its clones; or NULL */
+	uint64_t memory_limit, memory_peak; /* watched where there is no control group (watch.h); 0: not */
+	bool over_memory;		 /* and ended for that */
 	uint64_t tag;			 /* its processes carry (limits.h); 0: not yet */
 	bool ready, dead, dropped, kill_when_known;
 	bool unread;			 /* ended before it read the last message sent to it */

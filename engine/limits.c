@@ -14,6 +14,7 @@
 
 #include "engine/cgroup.h"
 #include "engine/engine_private.h"
+#include "engine/watch.h"
 
 #include "base/banned.h"
 
@@ -191,6 +192,8 @@ int furca_limits_apply(struct furca_host *host, const struct furca_limits *limit
 		furca_cgroup_unref(host->cgroup);
 		host->cgroup = group;
 	}
+	if (limits->memory_bytes && !memory)
+		furca_watch_memory(host, limits->memory_bytes);
 	r = bound_all(host->proc.pid, limits);
 	return r < 0 ? furca_fail(err, FURCA_E_LIMIT, -r, "cannot put the limits on the process") : 0;
 }
@@ -290,12 +293,73 @@ void furca_limits_start(struct furca_engine *engine)
 	engine->oom_kills = machine_oom_kills();
 }
 
+uint64_t furca_limits_anonymous(pid_t pid)
+{
+	char path[64], text[128];
+	unsigned long long resident, shared;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/statm", pid);
+	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
+	if (fd.n < 0)
+		return 0;
+	ssize_t n = furca_fd_read_full(fd.n, text, sizeof(text) - 1);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	if (sscanf(text, "%*s %llu %llu", &resident, &shared) != 2 || shared > resident)
+		return 0;
+	return (resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+uint64_t furca_limits_tag_of(pid_t pid)
+{
+	struct rlimit limit;
+
+	return prlimit(pid, RLIMIT_RTTIME, NULL, &limit) == 0 && limit.rlim_max > TAG_BASE && limit.rlim_max < 2 * TAG_BASE
+		       ? limit.rlim_max - TAG_BASE : 0;
+}
+
 bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host)
 {
-	uint64_t before = engine->oom_kills;
+	uint64_t before = engine->oom_kills, kills, refusals, available, total;
 
 	engine->oom_kills = machine_oom_kills();
-	return engine->oom_kills != before || furca_cgroup_oom_kills(host->cgroup) > 0;
+	furca_cgroup_news(host->cgroup ? host->cgroup : furca_cgroups_all(engine->cgroups), &kills, &refusals);
+	if (host->over_memory || kills > 0)
+		return true;
+	/* The machine's count tells of groups elsewhere too; where the machine itself runs out, it ends the large ones. */
+	furca_limits_machine(&available, &total);
+	return engine->oom_kills != before && host->max_rss > total / 50;
+}
+
+/* MemAvailable and MemTotal in bytes. */
+void furca_limits_machine(uint64_t *ret_available, uint64_t *ret_total)
+{
+	char line[128];
+	unsigned long long kb;
+	FILE *f = fopen("/proc/meminfo", "re");
+
+	*ret_available = *ret_total = 0;
+	while (f && fgets(line, sizeof(line), f) && (!*ret_available || !*ret_total)) {
+		if (sscanf(line, "MemTotal: %llu kB", &kb) == 1)
+			*ret_total = kb * 1024;
+		else if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1)
+			*ret_available = kb * 1024;
+	}
+	if (f)
+		(void)fclose(f);
+}
+
+void furca_limits_bound_all(struct furca_engine *engine)
+{
+	uint64_t available, total, bytes = 0;
+
+	furca_limits_machine(&available, &total);
+	if (engine->config.max_memory_bytes > 0)
+		bytes = (uint64_t)engine->config.max_memory_bytes;
+	else if (engine->config.max_memory_bytes == 0)
+		bytes = total / 10 * 9;
+	furca_cgroups_bound_all(engine->cgroups, bytes, engine->config.max_processes, engine->surface->proc.pid);
 }
 
 uint64_t furca_limits_newest(struct furca_engine *engine)

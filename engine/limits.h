@@ -24,6 +24,12 @@ struct furca_limits {
 /* Looks what this machine offers. Once. */
 void furca_limits_start(struct furca_engine *engine);
 
+/* Bounds all that the surface init will start, as the configuration says; before it starts anything. */
+void furca_limits_bound_all(struct furca_engine *engine);
+
+/* The machine's memory in bytes, what can be had now and all; 0 where it cannot be read. */
+void furca_limits_machine(uint64_t *ret_available, uint64_t *ret_total);
+
 /* A tag never used before in this engine. */
 uint64_t furca_limits_new_tag(struct furca_engine *engine);
 
@@ -61,6 +67,12 @@ int furca_limits_signal_children(pid_t root, int sig, int64_t since_us);
 
 /* Whether a host that ended by SIGKILL was ended for want of memory. */
 bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host);
+
+/* Resident bytes of a process that are of no file; 0 where it cannot be read. Quick. */
+uint64_t furca_limits_anonymous(pid_t pid);
+
+/* The tag that a process carries, of whatever engine; 0: none. */
+uint64_t furca_limits_tag_of(pid_t pid);
 
 /* Private and shared resident bytes of a process. 0 or -errno. May take a while for large processes without huge pages. */
 int furca_limits_memory(pid_t pid, uint64_t *ret_private, uint64_t *ret_shared);

@@ -12,6 +12,7 @@ libfurca_engine_la_SOURCES = \
 	engine/coordinate.c engine/coordinate.h \
 	engine/coordinate_select.c \
 	engine/drain.c engine/drain.h \
+	engine/exceeded.c engine/exceeded.h \
 	engine/engine.c engine/engine.h engine/engine_private.h \
 	engine/host_proc.c engine/host_proc.h \
 	engine/init_link.c engine/init_link.h \
@@ -35,6 +36,7 @@ libfurca_engine_la_SOURCES = \
 	engine/session_state.c engine/session_state.h \
 	engine/stateless.c engine/stateless.h \
 	engine/stats.c engine/stats.h \
+	engine/watch.c engine/watch.h \
 	engine/stream.c engine/stream.h
 
 if HAVE_CHECK

@@ -1,7 +1,11 @@
 #include "engine/stats.h"
 
+#include <unistd.h>
+
 #include "engine/cells.h"
+#include "engine/cgroup.h"
 #include "engine/engine_private.h"
+#include "engine/limits.h"
 
 #include "base/banned.h"
 
@@ -25,12 +29,28 @@ static void each_idle(struct furca_engine *engine, void (*fn)(void *data, pid_t 
 	furca_cells_each(engine->cells, fn, data);
 }
 
+/* Where no control group counts, what the hosts have of their own, and how many they are. */
+static void take_usage(struct furca_engine *engine, struct furca_cgroups_usage *ret)
+{
+	furca_cgroups_usage(engine->cgroups, ret);
+	for (const struct furca_host *host = engine->hosts; host; host = host->next) {
+		if (host->dead || host->proc.pid <= 0)
+			continue;
+		if (!ret->memory_limit)
+			ret->memory += furca_limits_anonymous(host->proc.pid);
+		if (!ret->processes_limit)
+			ret->processes++;
+	}
+}
+
 void furca_stats_pack(struct furca_engine *engine, struct furca_buf *out)
 {
 	const struct furca_stats *s = &engine->stats;
 	struct furca_loop_stats loop;
+	struct furca_cgroups_usage usage;
 
 	furca_loop_stats(engine->loop, &loop);
+	take_usage(engine, &usage);
 	const struct {
 		const char *key;
 		uint64_t value;
@@ -44,6 +64,9 @@ void furca_stats_pack(struct furca_engine *engine, struct furca_buf *out)
 		{"capability_refused", s->capability_refused}, {"freeze_us", s->freeze_us}, {"clone_us", s->clone_us},
 		{"isolate_us", s->isolate_us}, {"last_clone_us", s->last_clone_us}, {"last_bytes_shared", s->last_bytes_shared},
 		{"hosts", s->hosts}, {"inits", s->inits}, {"kept_output_bytes", engine->kept_bytes},
+		{"engine_memory_bytes", furca_limits_anonymous(getpid())},
+		{"memory_bytes", usage.memory}, {"memory_peak_bytes", usage.memory_peak}, {"memory_limit_bytes", usage.memory_limit},
+		{"processes", usage.processes}, {"processes_limit", usage.processes_limit},
 		{"operations", loop.operations}, {"completions", loop.completions}, {"stale_completions", loop.stale},
 		{"waits", loop.enters},
 	};

@@ -1,69 +1,185 @@
-"""Limits of sessions and calls: what exceeds one is told, and costs nobody else."""
+"""Limits of sessions and calls: what exceeds one is an error that names it, how far it went and what to do, and costs nobody else."""
+import json
+import os
+import re
+import sys
+import tempfile
 import time
 
 import pytest
+
+MIB = 1 << 20
+EAT = {"python": "b = []\nwhile True: b.append(bytearray(20_000_000))",
+       "bash": "x=$(head -c 100000000 /dev/zero | tr '\\0' a); while :; do x=$x$x; done"}
+KEEP = {"python": "x = 'keep'", "bash": "k=keep"}
+KEPT = {"python": "print(x)", "bash": "echo $k"}
+CHILD = "import time; b = bytearray(90_000_000); time.sleep(60)"
+CHILDREN = {"python": "import subprocess, sys, time\n"
+                      "a = [subprocess.Popen([sys.executable, '-c', %r]) for _ in range(4)]\ntime.sleep(5)\n[p.poll() for p in a]" % CHILD,
+            "bash": "for i in 1 2 3 4; do %s -c '%s' & done; sleep 5" % (sys.executable, CHILD)}
+LANGUAGES = ["python", "bash"]
 
 
 def stateful(client, code, language="python", **args):
     return client.execute(code, language, state_mode="stateful", **args)
 
 
-def test_memory_of_a_session(client):
-    stateful(client, "x = 'keep'", session_name="s", limits={"memory_bytes": 300 << 20})
-    answer = stateful(client, "b = []\nwhile True: b.append(bytearray(20_000_000))", session_name="s")
-    assert answer["error_type"] in ("oom", "exception") and "memory" in answer["error"].lower()
-    assert stateful(client, "x", session_name="s")["result"] == "keep"
+def limited(client, language, name="s", **limits):
+    answer = stateful(client, KEEP[language], language, session_name=name, limits=limits)
+    assert answer["ok"], answer
 
 
-def test_memory_of_what_a_session_starts(client):
-    stateful(client, "x = 'keep'", session_name="s", limits={"memory_bytes": 200 << 20})
-    code = ("import subprocess, sys\n"
-            "a = [subprocess.Popen([sys.executable, '-c', 'import time; b = bytearray(90_000_000); time.sleep(60)']) for _ in range(4)]\n"
-            "import time; time.sleep(3)\n[p.poll() for p in a]")
-    answer = stateful(client, code, session_name="s", timeout_s=20)
-    if answer["ok"]:
-        assert any(status is not None and status != 0 for status in answer["result"])
-    else:
-        assert answer["error_type"] == "oom" and "limits.memory_bytes" in answer["error"]
-    assert stateful(client, "x", session_name="s")["result"] == "keep"
+def kept(client, language, name="s"):
+    """The session lives on with what it had."""
+    answer = stateful(client, KEPT[language], language, session_name=name)
+    assert answer["stdout"] == "keep\n", answer
 
 
-def test_memory_of_a_stateless_call(client):
-    answer = client.python("b = []\nwhile True: b.append(bytearray(20_000_000))", state_mode="stateless", limits={"memory_bytes": 300 << 20})
-    assert answer["error_type"] in ("oom", "exception") and "memory" in answer["error"].lower()
+def told(answer, kinds, limit, peak=True):
+    """The error names the limit and how far it went; the suggestion says what to do."""
+    assert not answer["ok"] and answer["error_type"] in kinds, answer
+    assert limit in answer["error"], answer
+    assert not peak or re.search(r"\(peak [0-9.]+", answer["error"]), answer
+    assert limit in answer["suggestion"] or "Write less" in answer["suggestion"], answer
 
 
-def test_memory_of_a_read(client):
-    stateful(client, "x = 'keep'", session_name="s")
-    answer = client.python("b = []\nwhile True: b.append(bytearray(20_000_000))", state_mode="read_only", session_name="s",
-                           limits={"memory_bytes": 300 << 20})
-    assert answer["error_type"] in ("oom", "exception") and "memory" in answer["error"].lower()
-    assert stateful(client, "x", session_name="s")["result"] == "keep"
+@pytest.fixture
+def no_groups(new_engine):
+    """An engine that finds no control group to write to."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can hide /sys/fs/cgroup")
+    return new_engine(wrap=("unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"", "sh"))
 
 
-def test_cpu_time(client):
-    stateful(client, "x = 1", session_name="s", limits={"cpu_s": 1})
-    answer = stateful(client, "x = 2\nwhile True: pass", session_name="s", timeout_s=30)
-    assert answer["error_type"] == "limit" and "cpu" in answer["error"], answer
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_memory_of_a_session(client, language):
+    limited(client, language, memory_bytes=300 * MIB)
+    told(stateful(client, EAT[language], language, session_name="s", timeout_s=50), ("oom", "exception"), "limits.memory_bytes")
+    kept(client, language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_memory_of_what_a_session_starts(client, language):
+    limited(client, language, memory_bytes=200 * MIB)
+    told(stateful(client, CHILDREN[language], language, session_name="s", timeout_s=30), ("oom",), "limits.memory_bytes")
+    kept(client, language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_memory_without_control_groups(no_groups, language):
+    client = no_groups.client()
+    limited(client, language, memory_bytes=200 * MIB)
+    stateful(client, KEEP[language], language, session_name="other")
+    told(stateful(client, EAT[language], language, session_name="s", timeout_s=50), ("oom", "exception"), "limits.memory_bytes")
+    kept(client, language)
+    answer = stateful(client, CHILDREN[language], language, session_name="s", timeout_s=30)
+    told(answer, ("oom",), "limits.memory_bytes")
     assert answer["state"] == "rolled_back"
-    assert stateful(client, "x", session_name="s")["result"] == 1
+    kept(client, language)
+    kept(client, language, "other")
 
 
-def test_processes(client):
-    answer = stateful(client, "for i in {1..30}; do sleep 5 & done; wait", "bash", session_name="b", limits={"processes": 10}, timeout_s=20)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_memory_of_a_stateless_call(client, language):
+    answer = client.execute(EAT[language], language, state_mode="stateless", limits={"memory_bytes": 300 * MIB}, timeout_s=50)
+    told(answer, ("oom", "exception"), "limits.memory_bytes")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_memory_of_a_read(client, language):
+    stateful(client, KEEP[language], language, session_name="s")
+    answer = client.execute(EAT[language], language, state_mode="read_only", session_name="s", limits={"memory_bytes": 300 * MIB}, timeout_s=50)
+    told(answer, ("oom", "exception"), "limits.memory_bytes")
+    kept(client, language)
+
+
+def test_shared_pages_count_once(no_groups):
+    """Forked children share their parent's memory: together they have hardly more than it."""
+    client = no_groups.client()
+    code = ("import os, time\nb = bytearray(90_000_000)\nkids = []\nfor _ in range(4):\n    p = os.fork()\n"
+            "    if not p:\n        time.sleep(1)\n        os._exit(0)\n    kids.append(p)\n"
+            "time.sleep(1)\n[os.waitpid(p, 0)[1] for p in kids]")
+    answer = stateful(client, code, session_name="s", limits={"memory_bytes": 300 * MIB}, timeout_s=30)
+    assert answer["result"] == [0, 0, 0, 0], answer
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_cpu_time(client, language):
+    limited(client, language, cpu_s=1)
+    answer = stateful(client, {"python": "x = 2\nwhile True: pass", "bash": "k=2; while :; do :; done"}[language], language, session_name="s",
+                      timeout_s=30)
+    told(answer, ("limit",), "limits.cpu_s", peak=language == "python")
+    if language == "python":
+        assert answer["state"] == "rolled_back"
+        kept(client, language)
+
+
+def test_cpu_time_of_a_child(client):
+    limited(client, "bash", cpu_s=1)
+    answer = stateful(client, "sh -c 'while :; do :; done'", "bash", session_name="s", timeout_s=30)
+    told(answer, ("limit",), "limits.cpu_s", peak=False)
+    kept(client, "bash")
+
+
+def test_cpu_time_where_the_signal_is_ignored(client):
+    limited(client, "python", cpu_s=1)
+    answer = stateful(client, "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass", session_name="s", timeout_s=30)
+    told(answer, ("limit",), "limits.cpu_s")
+    kept(client, "python")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_processes(client, language):
+    code = {"python": "import subprocess\na = [subprocess.Popen(['sleep', '3']) for _ in range(30)]",
+            "bash": "for i in {1..30}; do sleep 3 & done 2>/dev/null; wait"}[language]
+    answer = stateful(client, KEEP[language], language, session_name="s", limits={"processes": 10})
     if answer["error_type"] == "limit":
         pytest.skip("no writable pids control group: " + answer["error"])
-    assert "fork" in answer["stderr"] or "fork" in (answer["error"] or "")
+    answer = stateful(client, code, language, session_name="s", timeout_s=10)
+    told(answer, ("limit", "timeout"), "limits.processes")
+    kept(client, language)
 
 
-def test_open_files(client):
-    answer = stateful(client, "a = [open('/dev/null') for _ in range(2000)]", session_name="s", limits={"open_files": 100})
-    assert answer["error_type"] == "exception" and "Too many open files" in answer["error"]
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_open_files(client, language):
+    limited(client, language, open_files=100)
+    code = {"python": "a = [open('/dev/null') for _ in range(2000)]",
+            "bash": "for i in {1..2000}; do exec {fd}</dev/null || break; done; exec {fd}</dev/null"}[language]
+    answer = stateful(client, code, language, session_name="s")
+    told(answer, ("exception", "limit"), "limits.open_files")
+    assert "Too many open files" in answer["error"] + answer["stderr"]
+    kept(client, language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_disk_of_a_read(new_engine, language):
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as config:
+        json.dump({"copy_disk_bytes": 4 * MIB}, config)
+        config.flush()
+        client = new_engine("--config", config.name).client()
+    stateful(client, KEEP[language], language, session_name="s")
+    code = {"python": "open('big', 'wb').write(bytes(20_000_000))", "bash": "head -c 20000000 /dev/zero >big"}[language]
+    answer = client.execute(code, language, state_mode="read_only", session_name="s")
+    told(answer, ("exception", "limit"), "copy_disk_bytes", peak=False)
+    assert stateful(client, {"python": "import os; print(os.path.exists('big'))", "bash": "ls big 2>&1"}[language], language,
+                    session_name="s")["stdout"].strip() != "True"
+    kept(client, language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_output(client, language):
+    """What does not fit is told, kept, and can be had."""
+    code = {"python": "print('a' * 3_000_000)", "bash": "head -c 3000000 /dev/zero | tr '\\0' a; echo"}[language]
+    pending = client.start("execute", code=code, language=language, state_mode="stateful", session_name="s", max_output_bytes=1000)
+    answer = pending.wait()
+    assert answer["ok"] and answer["truncated"]["stdout"] > 2_900_000 and len(answer["stdout"]) < 1200, answer["truncated"]
+    tail = client.call("read_output", msgid=pending.msgid, stream="stdout", offset=2_999_990, length=100)
+    assert tail["data"] == b"a" * 10 + b"\n" and tail["end"]
 
 
 def test_one_session_at_its_limit_harms_no_other(client):
     stateful(client, "y = 1", session_name="other")
-    stateful(client, "x = 1", session_name="s", limits={"memory_bytes": 200 << 20})
+    limited(client, "python", memory_bytes=200 * MIB)
     busy = client.start("execute", language="python", state_mode="stateful", session_name="s", timeout_s=30,
                         code="b = []\nwhile True: b.append(bytearray(1_000_000))")
     started = time.monotonic()
@@ -71,3 +187,25 @@ def test_one_session_at_its_limit_harms_no_other(client):
         assert stateful(client, "y += 1; y", session_name="other")["result"] == i + 2
     assert time.monotonic() - started < 10
     assert not busy.wait(30)["ok"]
+
+
+def test_all_together_are_bounded(new_engine):
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as config:
+        json.dump({"max_memory_bytes": 400 * MIB, "max_processes": 200}, config)
+        config.flush()
+        client = new_engine("--config", config.name).client()
+    stats = client.call("stats")
+    assert stats["engine_memory_bytes"] > 0 and stats["memory_bytes"] > 0 and stats["processes"] > 2, stats
+    if not stats["memory_limit_bytes"] or not stats["processes_limit"]:
+        pytest.skip("no writable control group")
+    assert (stats["memory_limit_bytes"], stats["processes_limit"]) == (400 * MIB, 200)
+    stateful(client, "x = 'keep'", session_name="small")
+    stateful(client, "x = 'keep'", session_name="big")
+    answer = stateful(client, EAT["python"], session_name="big", timeout_s=50)
+    assert answer["error_type"] == "oom" and "all sessions" in answer["error"], answer
+    kept(client, "python", "big")
+    kept(client, "python", "small")
+    answer = stateful(client, "import subprocess\na = []\nwhile True: a.append(subprocess.Popen(['sleep', '60']))", session_name="big", timeout_s=50)
+    assert answer["error_type"] == "exception" and "Resource temporarily unavailable" in answer["error"], answer
+    stateful(client, "[p.kill() or p.wait() for p in a] and None", session_name="big")
+    kept(client, "python", "small")

@@ -80,7 +80,10 @@ class Session(threading.Thread):
             # Killed when idle, before the state after the last call was kept: only do_kill_idle does that, which changes nothing.
             self.check("told", not ran and self.killed_idle and answer["state"] == "rolled_back", answer)
             self.counts["told"] = self.counts.get("told", 0) + 1
+            self.killed_idle = False
             return self.execute(code, mode, **args)
+        if ran and mode == "stateful":
+            self.killed_idle = False
         text = answer["stdout"].partition("\n")[2].strip()
         answer["said"] = int(text) if text.lstrip("-").isdigit() else text or None
         return answer
@@ -89,7 +92,6 @@ class Session(threading.Thread):
         kind = self.rng.choices(list(KINDS), list(KINDS.values()))[0]
         self.counts[kind] = self.counts.get(kind, 0) + 1
         getattr(self, "do_" + kind)()
-        self.killed_idle = kind == "kill_idle" or (self.killed_idle and kind in ("look", "stateless"))
 
     def do_set(self):
         new = self.rng.getrandbits(60)
@@ -129,6 +131,7 @@ class Session(threading.Thread):
         pending.cancel()
         answer = pending.wait(30)
         if self.killed_idle and "The call did not run." in (answer["error"] or ""):
+            self.killed_idle = False
             return
         self.check("cancel", answer["error_type"] == "interrupted", answer)
         self.check("lost", answer["state"] != "lost", answer)
@@ -141,6 +144,7 @@ class Session(threading.Thread):
         """A child kills its parent a moment later, mostly when it is idle: only in there is the number known."""
         answer = self.execute(self.code["kill_later"] % self.rng.randrange(1, 9))
         self.check("kill_idle", answer["ok"] or (answer["error_type"], answer["state"]) == ("killed", "rolled_back"), answer)
+        self.killed_idle = True
         time.sleep(self.rng.uniform(0.1, 0.2))
 
     def do_fail(self):
