@@ -13,6 +13,7 @@
 #include "bridge/idmap.h"
 #include "bridge/offers.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/memory.h"
 
 #include "base/banned.h"
 
@@ -20,12 +21,14 @@
 struct slow {
 	uint64_t client;
 	struct furca_fair fair;
+	unsigned memories; /* of calls that wait */
 };
 
 struct call {
 	uint64_t id, client;
 	uint32_t msgid;
-	bool write;
+	bool write, takes_frames;
+	struct furca_fd memory;	      /* with `waiting`, where arrays are in it */
 	struct slow *slow;	      /* with `waiting` */
 	struct furca_fair_item *waiting; /* not yet sent */
 	char name[64];		      /* for messages; cut */
@@ -71,8 +74,10 @@ void furca_caps_free(struct furca_caps *caps)
 
 	if (!caps)
 		return;
-	while ((call = furca_idmap_next(&caps->by_id, &at, &key)))
+	while ((call = furca_idmap_next(&caps->by_id, &at, &key))) {
+		furca_fd_done(&call->memory);
 		free(call);
+	}
 	for (at = 0; (slow = furca_idmap_next(&caps->slow, &at, &key)); at = 0)
 		slow_free(caps, slow);
 	furca_idmap_done(&caps->slow);
@@ -112,7 +117,7 @@ static void fail(struct furca_caps *caps, uint64_t id, const char *type, const c
 	pack_text(&pk, "type", type);
 	pack_text(&pk, "message", message);
 	pack_text(&pk, "suggestion", suggestion);
-	caps->events->done(caps->user, id, (struct furca_view){0}, (struct furca_view){buf.data, buf.data + buf.len});
+	caps->events->done(caps->user, id, (struct furca_view){0}, (struct furca_view){buf.data, buf.data + buf.len}, NULL);
 }
 
 static void refuse_unknown(struct furca_caps *caps, uint64_t id, struct furca_view name)
@@ -158,15 +163,16 @@ struct target {
 };
 
 static int pack_call(const struct furca_caps *caps, struct furca_buf *buf, const struct call *call, const struct target *target,
-		     const uint64_t *execute_msgid, struct furca_view args, struct furca_view kwargs)
+		     const struct furca_caps_request *from)
 {
+	bool frames = false;
 	msgpack_packer pk;
 
 	msgpack_packer_init(&pk, buf, furca_buf_msgpack_write);
 	msgpack_pack_map(&pk, target->handle ? 6 : 5);
 	msgpack_pack_str_with_body(&pk, "execute_msgid", 13);
-	if (execute_msgid)
-		msgpack_pack_uint64(&pk, *execute_msgid);
+	if (target->client == from->client)
+		msgpack_pack_uint64(&pk, from->execute_msgid);
 	else
 		msgpack_pack_nil(&pk);
 	msgpack_pack_str_with_body(&pk, "call_id", 7);
@@ -178,9 +184,10 @@ static int pack_call(const struct furca_caps *caps, struct furca_buf *buf, const
 		msgpack_pack_str_with_body(&pk, target->handle->token, target->handle->size);
 	}
 	msgpack_pack_str_with_body(&pk, "args", 4);
-	(void)furca_handles_to_client(&caps->handles, call->client, args, buf);
+	(void)furca_handles_to_client(&caps->handles, call->client, from->args, buf, &frames);
 	msgpack_pack_str_with_body(&pk, "kwargs", 6);
-	return furca_handles_to_client(&caps->handles, call->client, kwargs, buf);
+	int r = furca_handles_to_client(&caps->handles, call->client, from->kwargs, buf, &frames);
+	return r == 0 && frames != (from->memory.n >= 0) ? -EBADMSG : r;
 }
 
 /* Takes the call out of both tables. */
@@ -188,8 +195,11 @@ static void forget(struct furca_caps *caps, struct call *call)
 {
 	(void)furca_idmap_remove(&caps->by_id, call->id);
 	(void)furca_idmap_remove(&caps->by_msgid, call->msgid);
-	if (call->waiting)
+	if (call->waiting) {
+		call->slow->memories -= call->memory.n >= 0;
 		furca_fair_remove(&call->slow->fair, call->waiting);
+	}
+	furca_fd_done(&call->memory);
 	free(call);
 }
 
@@ -210,44 +220,57 @@ static struct slow *slow_of(struct furca_caps *caps, uint64_t client)
 }
 
 /* Sends a call now or puts it in its execute's queue. 0 or -errno. */
-static int send_in_turn(struct furca_caps *caps, struct call *call, uint64_t key, struct furca_buf *params)
+static int send_in_turn(struct furca_caps *caps, struct call *call, uint64_t key, struct furca_buf *params, struct furca_fd *memory)
 {
 	struct slow *slow = furca_idmap_get(&caps->slow, call->client);
 	int r = -EAGAIN;
 
 	if (!slow || !furca_fair_first(&slow->fair))
-		r = caps->events->send(caps->user, call->client, call->msgid, (struct furca_view){params->data, params->data + params->len});
+		r = caps->events->send(caps->user, call->client, call->msgid, (struct furca_view){params->data, params->data + params->len},
+					 memory);
 	if (r != -EAGAIN)
 		return r;
 	slow = slow_of(caps, call->client);
 	if (!slow)
 		return -ENOMEM;
+	if (memory->n >= 0 && slow->memories >= FURCA_MAX_MEMORIES)
+		return -ENOBUFS;
 	call->waiting = furca_fair_add(&slow->fair, key, params, call, &r);
 	call->slow = slow;
-	return call->waiting ? 0 : r;
+	if (!call->waiting)
+		return r;
+	slow->memories += memory->n >= 0;
+	call->memory = furca_fd_take(memory);
+	return 0;
 }
 
 /* Opens a call and sends it. 0 or -errno, then nothing is left of it. */
-static int open_call(struct furca_caps *caps, uint64_t id, const struct target *target, uint64_t key, const uint64_t *execute_msgid,
-		     struct furca_view args, struct furca_view kwargs)
+static int open_call(struct furca_caps *caps, const struct target *target, struct furca_caps_request *from)
 {
+	/* Executes are told apart well enough by this: two that fall together share a queue. */
+	uint64_t key = from->client << 32 ^ from->execute_msgid;
 	FURCA_AUTO_BUF struct furca_buf params = FURCA_BUF_INIT;
 	struct call *call = calloc(1, sizeof(*call));
 
 	if (!call)
 		return -ENOMEM;
-	*call = (struct call){.id = id, .client = target->client, .msgid = free_msgid(caps), .write = target->write};
+	*call = (struct call){.id = from->id,
+			      .client = target->client,
+			      .msgid = free_msgid(caps),
+			      .write = target->write,
+			      .takes_frames = from->takes_frames,
+			      .memory = FURCA_FD_NONE};
 	(void)snprintf(call->name, sizeof(call->name), "%.*s", (int)furca_view_size(target->name), (const char *)target->name.at);
-	int r = furca_idmap_add(&caps->by_id, id, call);
+	int r = furca_idmap_add(&caps->by_id, from->id, call);
 	if (r < 0) {
 		free(call);
 		return r;
 	}
 	r = furca_idmap_add(&caps->by_msgid, call->msgid, call);
 	if (r == 0)
-		r = pack_call(caps, &params, call, target, execute_msgid, args, kwargs);
+		r = pack_call(caps, &params, call, target, from);
 	if (r == 0)
-		r = send_in_turn(caps, call, key, &params);
+		r = send_in_turn(caps, call, key, &params, &from->memory);
 	if (r < 0)
 		forget(caps, call);
 	return r;
@@ -286,6 +309,11 @@ static void fail_unsent(struct furca_caps *caps, uint64_t id, int r)
 	if (r == -ENOBUFS)
 		fail(caps, id, "BlockingIOError", "the client that offers this capability does not read its calls fast enough",
 		     "Make fewer calls at once, or smaller ones, and try again.");
+	else if (r == -EOPNOTSUPP)
+		fail(caps, id, "TypeError", "the client that offers this capability does not take arrays and frames",
+		     "Send plain values, for example .tolist() or .to_dict('list').");
+	else if (r == -EBADMSG)
+		fail(caps, id, "TypeError", "arrays and their memory did not come together", "Call from code that furca runs.");
 	else if (r == -ENOMEM || r == -E2BIG)
 		fail(caps, id, "MemoryError", "the call is too large to be sent", "Send less.");
 	else
@@ -293,30 +321,27 @@ static void fail_unsent(struct furca_caps *caps, uint64_t id, int r)
 		     "Run the code again when it has connected and registered again.");
 }
 
-void furca_caps_call(struct furca_caps *caps, uint64_t id, uint64_t execute_client, uint64_t execute_msgid, bool read_only,
-		     struct furca_view name, struct furca_view args, struct furca_view kwargs)
+void furca_caps_call(struct furca_caps *caps, struct furca_caps_request *from)
 {
 	struct target target = {0};
 	char text[FURCA_MAX_CAPABILITY_NAME + 1];
 
 	caps->stats.calls++;
-	if (!find_target(caps, id, name, &target)) {
+	if (!find_target(caps, from->id, from->name, &target)) {
 		caps->stats.refused++;
 		return;
 	}
-	if (read_only && target.write) {
+	if (from->read_only && target.write) {
 		caps->stats.refused++;
 		(void)snprintf(text, sizeof(text), "%.*s", (int)FURCA_MIN(furca_view_size(target.name), sizeof(text) - 1),
 			       (const char *)target.name.at);
-		refuse_write(caps, id, text);
+		refuse_write(caps, from->id, text);
 		return;
 	}
-	/* Executes are told apart well enough by this: two that fall together share a queue. */
-	uint64_t key = execute_client << 32 ^ execute_msgid;
-	int r = open_call(caps, id, &target, key, target.client == execute_client ? &execute_msgid : NULL, args, kwargs);
+	int r = open_call(caps, &target, from);
 	if (r < 0) {
 		caps->stats.refused++;
-		fail_unsent(caps, id, r);
+		fail_unsent(caps, from->id, r);
 	}
 }
 
@@ -327,11 +352,13 @@ void furca_caps_writable(struct furca_caps *caps, uint64_t client)
 
 	while (slow && (item = furca_fair_first(&slow->fair))) {
 		struct call *call = item->owner;
+		bool had = call->memory.n >= 0;
 		int r = caps->events->send(caps->user, client, call->msgid,
-					   (struct furca_view){item->bytes.data, item->bytes.data + item->bytes.len});
+					   (struct furca_view){item->bytes.data, item->bytes.data + item->bytes.len}, &call->memory);
 
 		if (r == -EAGAIN)
 			return;
+		slow->memories -= had;
 		call->waiting = NULL;
 		furca_fair_remove(&slow->fair, item);
 		if (r < 0) {
@@ -345,14 +372,23 @@ void furca_caps_writable(struct furca_caps *caps, uint64_t client)
 	slow_free(caps, slow);
 }
 
-/* The value of a call, its handles renamed for code. */
-static void pass_value(struct furca_caps *caps, uint64_t id, uint64_t client, bool write, struct furca_view value)
+/* The value of a call that is not open any more, its handles renamed for code. */
+static void pass_value(struct furca_caps *caps, const struct call *call, struct furca_view value, struct furca_fd *memory)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
-	int r = furca_handles_to_code(&caps->handles, client, write, value, &out);
+	uint64_t id = call->id;
+	bool frames;
 
-	if (r == 0)
-		caps->events->done(caps->user, id, (struct furca_view){out.data, out.data + out.len}, (struct furca_view){0});
+	if (furca_value_has_ext(value, FURCA_EXT_FRAME) && !call->takes_frames) {
+		fail(caps, id, "TypeError", "the capability answered with an array or a frame, which cannot be had here",
+		     "Ask for plain values, or call it from Python.");
+		return;
+	}
+	int r = furca_handles_to_code(&caps->handles, call->client, call->write, value, &out, &frames);
+	if (r == 0 && frames != (memory && memory->n >= 0))
+		fail(caps, id, "TypeError", "the capability's client sent an array without its memory", "Mend the client.");
+	else if (r == 0)
+		caps->events->done(caps->user, id, (struct furca_view){out.data, out.data + out.len}, (struct furca_view){0}, memory);
 	else if (r == -EPROTO)
 		fail(caps, id, "TypeError", "the capability's client gave a handle that is no short text without dots", "Mend the client.");
 	else
@@ -360,7 +396,7 @@ static void pass_value(struct furca_caps *caps, uint64_t id, uint64_t client, bo
 }
 
 void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid, const struct furca_value *error,
-		       const struct furca_value *result)
+		       const struct furca_value *result, struct furca_fd *memory)
 {
 	struct call *call = furca_idmap_get(&caps->by_msgid, msgid);
 	struct furca_view type, message;
@@ -369,18 +405,18 @@ void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid,
 		caps->stats.stale_answers++;
 		return;
 	}
-	uint64_t id = call->id;
-	bool write = call->write;
+	struct call was = *call;
+	uint64_t id = was.id;
 	forget(caps, call);
 	if (error->kind == FURCA_NIL) {
-		pass_value(caps, id, client, write, result->raw);
+		pass_value(caps, &was, result->raw, memory);
 	} else if (error->kind == FURCA_STR) {
 		/* Some msgpack-rpc libraries answer with plain text. */
 		FURCA_AUTO_FREE char *text = furca_view_dup(error->bytes);
 
 		fail(caps, id, "RuntimeError", text ? text : "the capability failed", "See the message.");
 	} else if (furca_map_text(error->raw, "type", &type) && furca_map_text(error->raw, "message", &message)) {
-		caps->events->done(caps->user, id, (struct furca_view){0}, error->raw);
+		caps->events->done(caps->user, id, (struct furca_view){0}, error->raw, NULL);
 	} else {
 		fail(caps, id, "RuntimeError", "the capability failed, and its client's error is no map {type, message}",
 		     "Mend the client: answer with error {type, message, traceback?}.");
@@ -443,6 +479,7 @@ static void fail_calls_of(struct furca_caps *caps, uint64_t client)
 		(void)snprintf(message, sizeof(message), "the client that offers '%s' disconnected during the call; whether it was done is unknown",
 			       gone[i]->name);
 		uint64_t id = gone[i]->id;
+		furca_fd_done(&gone[i]->memory);
 		free(gone[i]);
 		fail(caps, id, "ConnectionError", message, "Find out whether it was done; run the code again when the client is back.");
 	}

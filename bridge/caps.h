@@ -12,20 +12,23 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "bridge/wire/call.h"
 #include "bridge/wire/value.h"
 
 struct furca_caps;
 
 struct furca_caps_events {
 	/*
-	 * Sends a request "capability" to a client. 0; -EAGAIN where it does not read fast enough: furca_caps_writable is called once it has;
-	 * or -ENOBUFS, -EPIPE, -ENOMEM where it cannot go out.
+	 * Sends a request "capability" to a client, with the memory of its arrays where there are any (taken on success). 0; -EAGAIN where it does not
+	 * read fast enough: furca_caps_writable is called once it has; or -EOPNOTSUPP where it did not ask for arrays, -ENOBUFS, -EPIPE, -ENOMEM where
+	 * it cannot go out.
 	 */
-	int (*send)(void *user, uint64_t client, uint32_t msgid, struct furca_view params);
+	int (*send)(void *user, uint64_t client, uint32_t msgid, struct furca_view params, struct furca_fd *memory);
 	/* Tells a client that code gave a handle of its back: a notification "release". */
 	void (*release)(void *user, uint64_t client, struct furca_view params);
-	/* The answer to the call `id`: a packed value, or an error map {type, message, traceback?, suggestion?}; the other is empty. */
-	void (*done)(void *user, uint64_t id, struct furca_view value, struct furca_view error);
+	/* The answer to the call `id`: a packed value, or an error map {type, message, traceback?, suggestion?}; the other is empty.
+	 * `memory`: of the value's arrays, taken; or NULL. */
+	void (*done)(void *user, uint64_t id, struct furca_view value, struct furca_view error, struct furca_fd *memory);
 };
 
 struct furca_caps_stats {
@@ -45,19 +48,18 @@ void furca_caps_free(struct furca_caps *caps);
 int furca_caps_register(struct furca_caps *caps, uint64_t client, struct furca_view args, struct furca_err *err);
 
 /*
- * A call from code that runs in `execute_msgid` of `execute_client`. A write where `read_only`, an unknown name and a client that does
- * not read are refused at once: nothing reaches the client. `execute_msgid` is passed on where the offering client is the one that
- * executes, else nil is.
+ * A call from code. A write in a read-only one, an unknown name, a client that does not read, and arrays for one that did not ask for them are
+ * refused at once: nothing reaches the client. `execute_msgid` is passed on where the offering client is the one that executes, else nil is.
  */
-void furca_caps_call(struct furca_caps *caps, uint64_t id, uint64_t execute_client, uint64_t execute_msgid, bool read_only,
-		     struct furca_view name, struct furca_view args, struct furca_view kwargs);
+void furca_caps_call(struct furca_caps *caps, struct furca_caps_request *from);
 
 /* The client has read: calls that wait for it go out, those of each execute in turn. */
 void furca_caps_writable(struct furca_caps *caps, uint64_t client);
 
-/* A client's response. One to a call that is not open, or is another client's, is counted and dropped. */
+/* A client's response, and the memory of its arrays (taken; NULL: none). One to a call that is not open, or is another client's, is counted and
+ * dropped. */
 void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid, const struct furca_value *error,
-		       const struct furca_value *result);
+		       const struct furca_value *result, struct furca_fd *memory);
 
 /* Code gave a handle back (bridge/handles.h). Unknown ones are ignored. */
 void furca_caps_release(struct furca_caps *caps, struct furca_view handle);

@@ -7,6 +7,7 @@
 #include <msgpack.h>
 
 #include "bridge/wire/limits.h"
+#include "bridge/wire/memory.h"
 
 #include "base/banned.h"
 
@@ -28,6 +29,15 @@ void furca_conn_step(struct furca_conn *conn, enum furca_conn_event event)
 		furca_buf_done(&conn->out);
 }
 
+static void memories_done(struct furca_conn *conn)
+{
+	for (unsigned i = 0; i < conn->n_out_memories; i++)
+		furca_fd_done(&conn->out_memories[i].fd);
+	furca_fds_done(conn->in_memories, conn->n_in_memories);
+	furca_fd_done(&conn->memory);
+	conn->n_out_memories = conn->n_in_memories = 0;
+}
+
 void furca_conn_init(struct furca_conn *conn, const struct furca_conn_events *events, void *user)
 {
 	*conn = (struct furca_conn){
@@ -36,6 +46,7 @@ void furca_conn_init(struct furca_conn *conn, const struct furca_conn_events *ev
 		.scan = {.max_depth = FURCA_MAX_DEPTH, .max_items = FURCA_MAX_ITEMS, .max_bytes = FURCA_MAX_MESSAGE},
 		.in.max = FURCA_MAX_MESSAGE,
 		.out.max = (size_t)FURCA_MAX_QUEUED_OUT + FURCA_MAX_ANSWER,
+		.memory = FURCA_FD_NONE,
 	};
 	furca_scan_reset(&conn->scan);
 }
@@ -45,6 +56,7 @@ void furca_conn_done(struct furca_conn *conn)
 	furca_buf_done(&conn->in);
 	furca_buf_done(&conn->out);
 	furca_idmap_done(&conn->in_flight);
+	memories_done(conn);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- out */
@@ -121,7 +133,7 @@ int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view
 	return r;
 }
 
-static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char *method, struct furca_view params)
+static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char *method, struct furca_view params, struct furca_fd *memory)
 {
 	size_t mark = conn->out.len;
 	msgpack_packer pk;
@@ -130,6 +142,8 @@ static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char
 		return -EPIPE;
 	if (furca_conn_queued(conn) + furca_view_size(params) > FURCA_MAX_QUEUED_OUT)
 		return -ENOBUFS;
+	if (memory && memory->n >= 0 && conn->n_out_memories == FURCA_MAX_MEMORIES)
+		return -EAGAIN;
 	msgpack_packer_init(&pk, &conn->out, furca_buf_msgpack_write);
 	msgpack_pack_array(&pk, msgid ? 4 : 3);
 	msgpack_pack_int(&pk, msgid ? RPC_REQUEST : RPC_NOTIFICATION);
@@ -138,17 +152,32 @@ static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char
 	msgpack_pack_str_with_body(&pk, method, strlen(method));
 	msgpack_pack_array(&pk, 1);
 	(void)furca_buf_append(&conn->out, params.at, furca_view_size(params));
-	return end_message(conn, mark);
+	int r = end_message(conn, mark);
+	if (r == 0 && memory && memory->n >= 0)
+		conn->out_memories[conn->n_out_memories++] = (struct furca_conn_memory){mark, furca_fd_take(memory)};
+	return r;
+}
+
+void furca_conn_sent(struct furca_conn *conn, size_t n)
+{
+	if (conn->n_out_memories > 0 && conn->out_memories[0].at == 0) {
+		furca_fd_done(&conn->out_memories[0].fd);
+		conn->n_out_memories--;
+		memmove(conn->out_memories, conn->out_memories + 1, conn->n_out_memories * sizeof(*conn->out_memories));
+	}
+	for (unsigned i = 0; i < conn->n_out_memories; i++)
+		conn->out_memories[i].at -= n;
+	furca_buf_consume(&conn->out, n);
 }
 
 int furca_conn_notify(struct furca_conn *conn, const char *method, struct furca_view params)
 {
-	return queue_call(conn, NULL, method, params);
+	return queue_call(conn, NULL, method, params, NULL);
 }
 
-int furca_conn_request(struct furca_conn *conn, uint32_t msgid, const char *method, struct furca_view params)
+int furca_conn_request(struct furca_conn *conn, uint32_t msgid, const char *method, struct furca_view params, struct furca_fd *memory)
 {
-	return queue_call(conn, &msgid, method, params);
+	return queue_call(conn, &msgid, method, params, memory);
 }
 
 /* -------------------------------------------------------------------------------------------------------------------- in */
@@ -208,6 +237,28 @@ static void request(struct furca_conn *conn, uint64_t msgid, const struct furca_
 					furca_method_name(method));
 	else
 		conn->events->request(conn->user, msgid, method, args);
+}
+
+void furca_conn_feed_memories(struct furca_conn *conn, struct furca_fd *fds, size_t n)
+{
+	for (size_t i = 0; i < n && conn->state == FURCA_CONN_OPEN; i++) {
+		if (conn->n_in_memories == FURCA_MAX_MEMORIES)
+			broken(conn, NULL, "limit", "More descriptors came than messages with arrays");
+		else
+			conn->in_memories[conn->n_in_memories++] = furca_fd_take(&fds[i]);
+	}
+	furca_fds_done(fds, n);
+}
+
+/* The memory that belongs to a message: each one with arrays has one. */
+static void take_memory(struct furca_conn *conn, struct furca_view view)
+{
+	if (conn->n_in_memories == 0 || !furca_value_has_ext(view, FURCA_EXT_FRAME))
+		return;
+	furca_fd_done(&conn->memory);
+	conn->memory = furca_fd_take(&conn->in_memories[0]);
+	conn->n_in_memories--;
+	memmove(conn->in_memories, conn->in_memories + 1, conn->n_in_memories * sizeof(*conn->in_memories));
 }
 
 /* One whole message. Its bytes are well formed and within bounds; its meaning is still the peer's. */
@@ -278,7 +329,9 @@ static size_t serve(struct furca_conn *conn, struct furca_view view)
 			break;
 		}
 		furca_scan_reset(&conn->scan);
+		take_memory(conn, (struct furca_view){view.at, view.at + n});
 		message(conn, (struct furca_view){view.at, view.at + n});
+		furca_fd_done(&conn->memory);
 		view.at += n;
 	}
 	return (size_t)(view.at - start);

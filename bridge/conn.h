@@ -14,7 +14,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "bridge/idmap.h"
+#include "bridge/wire/limits.h"
 #include "bridge/wire/messages.h"
 #include "bridge/wire/value.h"
 
@@ -29,6 +31,12 @@ struct furca_conn_events {
 	void (*response)(void *user, uint64_t msgid, const struct furca_value *error, const struct furca_value *result);
 };
 
+/* Memory beside a message that is queued: it goes with the byte at `at` of `out`. */
+struct furca_conn_memory {
+	size_t at;
+	struct furca_fd fd;
+};
+
 struct furca_conn {
 	const struct furca_conn_events *events;
 	void *user;
@@ -39,6 +47,11 @@ struct furca_conn {
 	size_t sending;		      /* bytes the owner took and has not yet sent */
 	struct furca_idmap in_flight; /* msgid -> method, as a number */
 	uint64_t messages_in, messages_out, refused;
+	/* Of peers that asked for arrays: what goes out with messages, what came for messages not whole yet, and that of the message that an
+	 * event is about, which may be taken. */
+	struct furca_conn_memory out_memories[FURCA_MAX_MEMORIES];
+	struct furca_fd in_memories[FURCA_MAX_MEMORIES], memory;
+	unsigned n_out_memories, n_in_memories;
 };
 
 /* Fills in a connection. Allocates nothing. */
@@ -47,6 +60,12 @@ void furca_conn_done(struct furca_conn *conn);
 
 /* Bytes that came; calls the events for each whole message. After it, look at `state` and `out`. Never blocks. */
 void furca_conn_feed(struct furca_conn *conn, const uint8_t *data, size_t n);
+
+/* Descriptors that came with the next bytes (taken). Too many that no message is for break the connection. */
+void furca_conn_feed_memories(struct furca_conn *conn, struct furca_fd *fds, size_t n);
+
+/* The owner has sent the first `n` bytes of `out`; the memory that went with the first of them is closed. */
+void furca_conn_sent(struct furca_conn *conn, size_t n);
 
 /* The only place where the state changes. */
 void furca_conn_step(struct furca_conn *conn, enum furca_conn_event event);
@@ -62,11 +81,12 @@ int furca_conn_refuse(struct furca_conn *conn, uint64_t msgid, const char *code,
 	__attribute__((format(printf, 4, 5)));
 
 /*
- * Queues a notification or a request of ours; `params` is one packed map. 0, -ENOBUFS where the peer does not read what is queued
+ * Queues a notification or a request of ours; `params` is one packed map, `memory` that of its arrays (taken on success; NULL: none). 0, -EAGAIN
+ * where too many memories wait already, -ENOBUFS where the peer does not read what is queued
  * for it (then nothing was queued), -EPIPE where the connection is not open, or -ENOMEM.
  */
 int furca_conn_notify(struct furca_conn *conn, const char *method, struct furca_view params);
-int furca_conn_request(struct furca_conn *conn, uint32_t msgid, const char *method, struct furca_view params);
+int furca_conn_request(struct furca_conn *conn, uint32_t msgid, const char *method, struct furca_view params, struct furca_fd *memory);
 
 /* Bytes queued and not sent. */
 static inline size_t furca_conn_queued(const struct furca_conn *conn)

@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/memory.h"
 
 #include "base/banned.h"
 
@@ -183,19 +184,22 @@ static void unmake(struct furca_handles *handles, const struct furca_buf *out, s
 			free(furca_handles_take(handles, v.bytes));
 }
 
-int furca_handles_to_code(struct furca_handles *handles, uint64_t client, bool write, struct furca_view value, struct furca_buf *out)
+int furca_handles_to_code(struct furca_handles *handles, uint64_t client, bool write, struct furca_view value, struct furca_buf *out,
+			  bool *ret_frames)
 {
 	size_t mark = out->len;
 	const struct furca_handle *handle = NULL;
 	struct furca_value v;
 	int r = 0;
 
+	*ret_frames = false;
 	/* Containers have no length in bytes, so a value can be copied piece by piece with some pieces changed. */
 	while (r == 0 && value.at < value.end) {
 		r = furca_value_enter(&value, &v);
 		if (r < 0)
 			break;
 		if (v.kind != FURCA_EXT || v.ext != EXT_HANDLE) {
+			*ret_frames = *ret_frames || (v.kind == FURCA_EXT && v.ext == FURCA_EXT_FRAME);
 			r = furca_buf_append(out, v.raw.at, furca_view_size(v.raw));
 			continue;
 		}
@@ -212,13 +216,15 @@ int furca_handles_to_code(struct furca_handles *handles, uint64_t client, bool w
 	return r;
 }
 
-int furca_handles_to_client(const struct furca_handles *handles, uint64_t client, struct furca_view value, struct furca_buf *out)
+int furca_handles_to_client(const struct furca_handles *handles, uint64_t client, struct furca_view value, struct furca_buf *out,
+			    bool *frames)
 {
 	struct furca_value v;
 
 	while (value.at < value.end && furca_value_enter(&value, &v) == 0) {
 		const struct furca_handle *handle = v.kind == FURCA_EXT && v.ext == EXT_HANDLE ? lookup(handles, v.bytes) : NULL;
 
+		*frames = *frames || (v.kind == FURCA_EXT && v.ext == FURCA_EXT_FRAME);
 		if (handle && handle->client == client)
 			pack_ext(out, handle->token, handle->size);
 		else

@@ -31,12 +31,15 @@ void furca_handles_done(struct furca_handles *handles);
 
 /*
  * Copies a value that `client` gave to code, its handles renamed. 0, -EPROTO where a handle is no text of 1 to FURCA_MAX_HANDLE bytes without
- * dots, -E2BIG where there are too many, or -ENOMEM; then none was made.
+ * dots, -E2BIG where there are too many, or -ENOMEM; then none was made. *ret_frames: whether arrays or frames are in it.
  */
-int furca_handles_to_code(struct furca_handles *handles, uint64_t client, bool write, struct furca_view value, struct furca_buf *out);
+int furca_handles_to_code(struct furca_handles *handles, uint64_t client, bool write, struct furca_view value, struct furca_buf *out,
+			  bool *ret_frames);
 
-/* Copies a value that goes from code to `client`: its own handles get its own texts back, others stay as they are. 0 or -ENOMEM. */
-int furca_handles_to_client(const struct furca_handles *handles, uint64_t client, struct furca_view value, struct furca_buf *out);
+/* Copies a value that goes from code to `client`: its own handles get its own texts back, others stay as they are. 0 or -ENOMEM. *frames becomes true where
+ * arrays or frames are in it. */
+int furca_handles_to_client(const struct furca_handles *handles, uint64_t client, struct furca_view value, struct furca_buf *out,
+			    bool *frames);
 
 /* The handle that `name` begins with, and the method behind its dot; NULL where it is no handle that lives. */
 const struct furca_handle *furca_handles_find(const struct furca_handles *handles, struct furca_view name, struct furca_view *ret_method);

@@ -7,7 +7,8 @@ libfurca_bridge_la_SOURCES = \
 	bridge/handles.c bridge/handles.h \
 	bridge/listener.c \
 	bridge/offers.c bridge/offers.h \
-	bridge/server.c bridge/server.h
+	bridge/server.c bridge/server.h bridge/server_private.h \
+	bridge/server_bytes.c
 libfurca_bridge_la_LIBADD = libfurca-client.la
 
 # The client library: what include/furca.h declares is all that the shared one shows.

@@ -11,53 +11,30 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "bridge/caps.h"
-#include "bridge/conn.h"
-#include "bridge/idmap.h"
 #include "bridge/offers.h"
+#include "bridge/server_private.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/memory.h"
 
 #include "config.h"
 
 #include "base/banned.h"
 
-struct furca_server {
-	struct furca_loop *loop;
-	struct furca_engine *engine;
-	struct furca_caps *caps;
-	struct furca_idmap peers; /* client id -> peer */
-	furca_client_id last_id;
-	furca_op_id accept_op, linger_op;
-	int64_t idle_us;
-	void (*idle)(void *user);
-	void *idle_user;
-	bool stopped;
-};
-
-/* A connection with its socket. Freed only from the loop's own calls (received, sent, flush), never below an event. */
-struct peer {
-	struct furca_server *server;
-	furca_client_id id;
-	struct furca_fd fd;
-	struct furca_conn conn;
-	furca_op_id recv_op, send_op, flush_op;
-	bool paused;
-};
-
-static struct peer *peer_of(struct furca_server *server, furca_client_id id)
+static struct furca_peer *peer_of(struct furca_server *server, furca_client_id id)
 {
 	return furca_idmap_get(&server->peers, id);
 }
 
 static void linger(struct furca_server *server);
 
-static void peer_free(struct peer *peer)
+void furca_peer_free(struct furca_peer *peer)
 {
 	struct furca_server *server = peer->server;
 
 	furca_loop_drop(server->loop, &peer->recv_op);
 	furca_loop_drop(server->loop, &peer->send_op);
 	furca_loop_drop(server->loop, &peer->flush_op);
+	furca_loop_drop(server->loop, &peer->unpause_op);
 	(void)furca_idmap_remove(&server->peers, peer->id);
 	furca_caps_client_gone(server->caps, peer->id);
 	furca_engine_client_gone(server->engine, peer->id);
@@ -65,95 +42,6 @@ static void peer_free(struct peer *peer)
 	furca_fd_done(&peer->fd);
 	free(peer);
 	linger(server);
-}
-
-/* ---------------------------------------------------------------------------------------------------------------- bytes */
-
-/* Reading stops while the client does not take what is queued for it, and goes on at half. */
-static void back_pressure(struct peer *peer)
-{
-	size_t queued = furca_conn_queued(&peer->conn);
-	bool pause = peer->paused ? queued > FURCA_MAX_QUEUED_OUT / 2 : queued > FURCA_MAX_QUEUED_OUT;
-
-	if (pause != peer->paused && peer->recv_op) {
-		furca_loop_recv_pause(peer->server->loop, peer->recv_op, pause);
-		peer->paused = pause;
-	}
-}
-
-static void on_sent(void *owner, int result, struct furca_buf *buf);
-
-/* Sends what is queued, if nothing is under way. Frees the peer where it is done: the caller must not use it after. */
-static void push(struct peer *peer)
-{
-	struct furca_conn *conn = &peer->conn;
-
-	if (conn->state != FURCA_CONN_CLOSED && !peer->send_op && conn->out.len > 0) {
-		size_t n = conn->out.len;
-
-		if (furca_loop_send(peer->server->loop, peer->fd.n, &conn->out, on_sent, peer, &peer->send_op) < 0)
-			furca_conn_step(conn, FURCA_CONN_GONE);
-		else
-			conn->sending = n;
-	} else if (conn->state == FURCA_CONN_ENDING && !peer->send_op) {
-		furca_conn_step(conn, FURCA_CONN_FLUSHED);
-	}
-	if (conn->state == FURCA_CONN_CLOSED)
-		peer_free(peer);
-	else
-		back_pressure(peer);
-}
-
-static void on_sent(void *owner, int result, struct furca_buf *buf)
-{
-	struct peer *peer = owner;
-
-	peer->send_op = FURCA_OP_NONE;
-	peer->conn.sending = 0;
-	/* The memory serves the next messages, unless it is much or they have begun elsewhere. */
-	if (peer->conn.out.len == 0 && peer->conn.out.cap == 0 && buf->cap <= (1U << 20)) {
-		size_t max = peer->conn.out.max;
-
-		furca_buf_clear(buf);
-		peer->conn.out = furca_buf_take(buf);
-		peer->conn.out.max = max;
-	}
-	if (result < 0)
-		furca_conn_step(&peer->conn, FURCA_CONN_GONE);
-	else
-		furca_caps_writable(peer->server->caps, peer->id);
-	push(peer);
-}
-
-static void on_flush(void *owner)
-{
-	struct peer *peer = owner;
-
-	peer->flush_op = FURCA_OP_NONE;
-	push(peer);
-}
-
-/* To be called after anything was queued below an event: what one turn of the loop makes goes out in one send. */
-static void flush_soon(struct peer *peer)
-{
-	if (!peer->flush_op && (!peer->send_op || peer->conn.state != FURCA_CONN_OPEN))
-		(void)furca_loop_defer(peer->server->loop, on_flush, peer, &peer->flush_op);
-}
-
-static void on_received(void *owner, const uint8_t *data, ssize_t n)
-{
-	struct peer *peer = owner;
-
-	if (n <= 0) {
-		peer->recv_op = FURCA_OP_NONE;
-		furca_conn_step(&peer->conn, FURCA_CONN_GONE);
-	} else {
-		furca_conn_feed(&peer->conn, data, (size_t)n);
-	}
-	if (peer->conn.state == FURCA_CONN_OPEN)
-		flush_soon(peer);
-	else
-		push(peer);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
@@ -169,7 +57,7 @@ static void pack_text(msgpack_packer *pk, const char *key, const char *text)
 	msgpack_pack_str_with_body(pk, text, strlen(text));
 }
 
-static void answer_buf(struct peer *peer, uint64_t msgid, const struct furca_buf *buf)
+static void answer_buf(struct furca_peer *peer, uint64_t msgid, const struct furca_buf *buf)
 {
 	if (buf->failed)
 		(void)furca_conn_refuse(&peer->conn, msgid, "limit", "Memory is out");
@@ -178,7 +66,7 @@ static void answer_buf(struct peer *peer, uint64_t msgid, const struct furca_buf
 }
 
 /* The refusal form of a request that the bridge itself serves. */
-static void answer_refusal(struct peer *peer, uint64_t msgid, const struct furca_err *e, struct furca_view args)
+static void answer_refusal(struct furca_peer *peer, uint64_t msgid, const struct furca_err *e, struct furca_view args)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -196,14 +84,20 @@ static void answer_refusal(struct peer *peer, uint64_t msgid, const struct furca
 	answer_buf(peer, msgid, &buf);
 }
 
-static void serve_hello(struct peer *peer, uint64_t msgid, struct furca_view args)
+static void serve_hello(struct furca_peer *peer, uint64_t msgid, struct furca_view args)
 {
-	static const char *const known[] = {"client"};
+	static const char *const known[] = {"client", "frames"};
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	struct furca_err e = FURCA_ERR_INIT;
+	struct furca_value frames = {.kind = FURCA_NIL};
 	msgpack_packer pk;
 
-	if (furca_keys_check(args, "hello", known, FURCA_COUNT(known), &e) < 0) {
+	int r = furca_keys_check(args, "hello", known, FURCA_COUNT(known), &e);
+	if (r == 0 && furca_map_get(args, "frames", &frames) && frames.kind != FURCA_NIL && frames.kind != FURCA_BOOL)
+		r = furca_fail(&e, FURCA_E_VALIDATION, 0, "Argument 'frames' must be true or false.");
+	if (r == 0 && frames.kind == FURCA_BOOL && frames.b && furca_peer_take_frames(peer) < 0)
+		r = furca_fail(&e, FURCA_E_MEMORY, 0, "no memory to take arrays and frames on this connection");
+	if (r < 0) {
 		answer_refusal(peer, msgid, &e, args);
 		return;
 	}
@@ -224,7 +118,7 @@ static void serve_hello(struct peer *peer, uint64_t msgid, struct furca_view arg
 	answer_buf(peer, msgid, &buf);
 }
 
-static void serve_register(struct peer *peer, uint64_t msgid, struct furca_view args)
+static void serve_register(struct furca_peer *peer, uint64_t msgid, struct furca_view args)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	struct furca_err e = FURCA_ERR_INIT;
@@ -246,7 +140,7 @@ static void serve_register(struct peer *peer, uint64_t msgid, struct furca_view 
 
 static void on_request(void *user, uint64_t msgid, enum furca_method method, struct furca_view args)
 {
-	struct peer *peer = user;
+	struct furca_peer *peer = user;
 
 	if (method == FURCA_METHOD_hello)
 		serve_hello(peer, msgid, args);
@@ -258,9 +152,11 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 
 static void on_response(void *user, uint64_t msgid, const struct furca_value *error, const struct furca_value *result)
 {
-	struct peer *peer = user;
+	struct furca_peer *peer = user;
 
-	furca_caps_answer(peer->server->caps, peer->id, msgid, error, result);
+	if (peer->conn.memory.n >= 0 && furca_memory_check(peer->conn.memory.n) < 0)
+		furca_fd_done(&peer->conn.memory); /* then it is missing */
+	furca_caps_answer(peer->server->caps, peer->id, msgid, error, result, &peer->conn.memory);
 }
 
 static const struct furca_conn_events conn_events = {.request = on_request, .response = on_response};
@@ -269,11 +165,11 @@ static const struct furca_conn_events conn_events = {.request = on_request, .res
 
 static void engine_answer(void *user, furca_client_id client, uint64_t msgid, struct furca_view result)
 {
-	struct peer *peer = peer_of(user, client);
+	struct furca_peer *peer = peer_of(user, client);
 
 	if (peer) {
 		(void)furca_conn_answer(&peer->conn, msgid, result);
-		flush_soon(peer);
+		furca_peer_flush_soon(peer);
 	}
 }
 
@@ -283,18 +179,17 @@ static void engine_answer(void *user, furca_client_id client, uint64_t msgid, st
  */
 static void engine_notify(void *user, furca_client_id client, const char *method, struct furca_view params)
 {
-	struct peer *peer = peer_of(user, client);
+	struct furca_peer *peer = peer_of(user, client);
 
 	if (peer && furca_conn_notify(&peer->conn, method, params) == 0)
-		flush_soon(peer);
+		furca_peer_flush_soon(peer);
 }
 
-static void engine_capability(void *user, uint64_t id, furca_client_id client, uint64_t execute_msgid, bool read_only,
-			      struct furca_view name, struct furca_view args, struct furca_view kwargs)
+static void engine_capability(void *user, struct furca_caps_request *call)
 {
 	struct furca_server *server = user;
 
-	furca_caps_call(server->caps, id, client, execute_msgid, read_only, name, args, kwargs);
+	furca_caps_call(server->caps, call);
 }
 
 static void engine_dropped(void *user, uint64_t id)
@@ -327,26 +222,28 @@ const struct furca_engine_events furca_server_events = {
 	.describe = engine_describe,
 };
 
-static int caps_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params)
+static int caps_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params, struct furca_fd *memory)
 {
 	struct furca_server *server = user;
-	struct peer *peer = peer_of(server, client);
+	struct furca_peer *peer = peer_of(server, client);
 
 	if (!peer)
 		return -EPIPE;
+	if (memory->n >= 0 && !peer->frames)
+		return -EOPNOTSUPP;
 	if (furca_conn_queued(&peer->conn) > FURCA_SEND_AHEAD)
 		return -EAGAIN;
-	int r = furca_conn_request(&peer->conn, msgid, "capability", params);
+	int r = furca_conn_request(&peer->conn, msgid, "capability", params, memory);
 	if (r == 0)
-		flush_soon(peer);
+		furca_peer_flush_soon(peer);
 	return r;
 }
 
-static void caps_done(void *user, uint64_t id, struct furca_view value, struct furca_view error)
+static void caps_done(void *user, uint64_t id, struct furca_view value, struct furca_view error, struct furca_fd *memory)
 {
 	struct furca_server *server = user;
 
-	furca_engine_capability_done(server->engine, id, value, error);
+	furca_engine_capability_done(server->engine, id, value, error, memory);
 }
 
 static void caps_release(void *user, uint64_t client, struct furca_view params)
@@ -375,7 +272,7 @@ static bool peer_allowed(int fd)
 static int add_peer(struct furca_server *server, struct furca_fd fd)
 {
 	FURCA_AUTO_FD struct furca_fd mine = fd;
-	struct peer *peer = calloc(1, sizeof(*peer));
+	struct furca_peer *peer = calloc(1, sizeof(*peer));
 
 	if (!peer)
 		return -ENOMEM;
@@ -388,9 +285,9 @@ static int add_peer(struct furca_server *server, struct furca_fd fd)
 	}
 	peer->fd = furca_fd_take(&mine);
 	furca_loop_drop(server->loop, &server->linger_op);
-	int r = furca_loop_recv(server->loop, peer->fd.n, on_received, peer, &peer->recv_op);
+	int r = furca_peer_receive(peer);
 	if (r < 0)
-		peer_free(peer);
+		furca_peer_free(peer);
 	return r;
 }
 
@@ -473,13 +370,13 @@ void furca_server_stop(struct furca_server *server)
 {
 	size_t at = 0;
 	uint64_t id;
-	struct peer *peer;
+	struct furca_peer *peer;
 
 	server->stopped = true;
 	furca_loop_drop(server->loop, &server->accept_op);
 	furca_loop_drop(server->loop, &server->linger_op);
 	while ((peer = furca_idmap_next(&server->peers, &at, &id))) {
-		peer_free(peer);
+		furca_peer_free(peer);
 		at = 0; /* the table has changed */
 	}
 }

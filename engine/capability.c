@@ -7,6 +7,7 @@
 
 #include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/memory.h"
 #include "engine/call.h"
 #include "engine/engine_private.h"
 #include "engine/function.h"
@@ -19,6 +20,7 @@ struct lane {
 	struct lane *next, **prev;
 	struct furca_stream stream;
 	unsigned open;
+	bool takes_frames;
 };
 
 /* A call on a lane that has not been answered: a slot of engine->capability_calls. */
@@ -100,8 +102,9 @@ static void lane_free(struct lane *lane)
 	free(lane);
 }
 
-static void send_frame(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body)
+static void send_frame(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body, struct furca_fd *memory)
 {
+	struct furca_fd fd = memory ? furca_fd_take(memory) : FURCA_FD_NONE;
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	msgpack_packer pk;
 	size_t at = furca_frame_begin(&buf, &pk, number, call, 0);
@@ -109,7 +112,11 @@ static void send_frame(struct lane *lane, enum furca_frame number, uint64_t call
 	/* The body is a map that is packed already: put in place of the empty one that furca_frame_begin began. */
 	buf.len--;
 	(void)furca_buf_append(&buf, body.at, furca_view_size(body));
-	if (furca_frame_end(&buf, at, 0) < 0 || furca_stream_send(&lane->stream, &buf, NULL, 0) < 0)
+	if (furca_frame_end(&buf, at, fd.n >= 0) < 0) {
+		furca_fd_done(&fd);
+		buf.failed = -ENOMEM;
+	}
+	if (furca_stream_send(&lane->stream, &buf, &fd, fd.n >= 0) < 0)
 		furca_log(FURCA_LOG_DEBUG, "engine", "lane answer not sent call=%llu", (unsigned long long)call);
 }
 
@@ -126,7 +133,7 @@ static void fail_call(struct lane *lane, uint64_t call, const char *type, const 
 	furca_pack_text(&pk, message);
 	furca_pack_text(&pk, "suggestion");
 	furca_pack_text_or_nil(&pk, suggestion);
-	send_frame(lane, FURCA_LANE_FAILED, call, (struct furca_view){body.data, body.data + body.len});
+	send_frame(lane, FURCA_LANE_FAILED, call, (struct furca_view){body.data, body.data + body.len}, NULL);
 }
 
 static struct pending *add_pending(struct lane *lane, uint64_t call, bool function, uint64_t *ret_id)
@@ -181,7 +188,17 @@ static struct furca_view allowed_of(const struct furca_lanes *lanes)
 	return (struct furca_view){lanes->allowed.data, lanes->allowed.data + lanes->allowed.len};
 }
 
-static void on_capability(struct lane *lane, const struct furca_frame_view *frame)
+/* Why a message's memory is not passed on, or NULL. */
+static const char *memory_problem(const struct furca_frame_view *frame, const struct furca_fd *fds)
+{
+	int r = frame->n_fds == 1 ? furca_memory_check(fds[0].n) : 0;
+
+	if (r == -E2BIG)
+		return "the arrays of one message may have 1 GiB";
+	return r < 0 || frame->n_fds > 1 ? "the memory of arrays must be one sealed memfd" : NULL;
+}
+
+static void on_capability(struct lane *lane, const struct furca_frame_view *frame, struct furca_fd *fds)
 {
 	static const uint8_t no_args[] = {0x90}, no_kwargs[] = {0x80};
 	struct furca_lanes *lanes = lane->lanes;
@@ -189,9 +206,14 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 	struct furca_value args = {.raw = {no_args, no_args + 1}, .kind = FURCA_ARRAY};
 	struct furca_value kwargs = {.raw = {no_kwargs, no_kwargs + 1}, .kind = FURCA_MAP};
 	struct furca_value within = {0};
+	const char *problem = memory_problem(frame, fds);
 	struct furca_view name;
 	uint64_t id;
 
+	if (problem) {
+		fail_call(lane, frame->call, "ValueError", problem, NULL);
+		return;
+	}
 	if (!furca_map_text(frame->body, "name", &name)) {
 		fail_call(lane, frame->call, "TypeError", "the call names no capability", NULL);
 		return;
@@ -220,7 +242,19 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 	if (!add_pending(lane, frame->call, false, &id))
 		return;
 	engine->stats.capability_calls++;
-	engine->events.capability(engine->user, id, lanes->client, lanes->msgid, lanes->read_only, name, args.raw, kwargs.raw);
+	struct furca_caps_request call = {
+		.id = id,
+		.client = lanes->client,
+		.execute_msgid = lanes->msgid,
+		.read_only = lanes->read_only,
+		.takes_frames = lane->takes_frames,
+		.name = name,
+		.args = args.raw,
+		.kwargs = kwargs.raw,
+		.memory = frame->n_fds == 1 ? furca_fd_take(&fds[0]) : FURCA_FD_NONE,
+	};
+	engine->events.capability(engine->user, &call);
+	furca_fd_done(&call.memory);
 }
 
 static void on_describe(struct lane *lane, const struct furca_frame_view *frame)
@@ -238,7 +272,7 @@ static void on_describe(struct lane *lane, const struct furca_frame_view *frame)
 	furca_pack_text(&pk, "functions");
 	if (!engine->functions || furca_functions_describe(engine->functions, &body) < 0)
 		msgpack_pack_array(&pk, 0);
-	send_frame(lane, FURCA_LANE_VALUE, frame->call, (struct furca_view){body.data, body.data + body.len});
+	send_frame(lane, FURCA_LANE_VALUE, frame->call, (struct furca_view){body.data, body.data + body.len}, NULL);
 }
 
 static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
@@ -250,7 +284,7 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 
 	switch (frame->number) {
 	case FURCA_LANE_CAPABILITY:
-		on_capability(lane, frame);
+		on_capability(lane, frame, fds);
 		break;
 	case FURCA_LANE_FUNCTION:
 		if (!engine->functions)
@@ -275,7 +309,7 @@ static void on_end(void *owner, int reason)
 	lane_free(owner);
 }
 
-static void open_lane(struct furca_lanes *lanes, struct furca_fd fd)
+static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd)
 {
 	FURCA_AUTO_FD struct furca_fd socket = fd;
 	struct lane *lane;
@@ -286,6 +320,7 @@ static void open_lane(struct furca_lanes *lanes, struct furca_fd fd)
 	if (!lane)
 		return;
 	lane->lanes = lanes;
+	lane->takes_frames = kind == FURCA_LANE_OPEN_FRAMES;
 	if (furca_stream_open(&lane->stream, lanes->engine->loop, furca_fd_take(&socket), FURCA_MAX_CAPABILITY, on_frame, on_end, lane) < 0) {
 		free(lane);
 		return;
@@ -316,8 +351,8 @@ static void on_socket(void *owner, unsigned revents)
 			furca_loop_drop(lanes->engine->loop, &lanes->op);
 			return;
 		}
-		if (byte == FURCA_LANE_OPEN && n_fds == 1)
-			open_lane(lanes, furca_fd_take(&fds[0]));
+		if ((byte == FURCA_LANE_OPEN || byte == FURCA_LANE_OPEN_FRAMES) && n_fds == 1)
+			open_lane(lanes, byte, furca_fd_take(&fds[0]));
 		furca_fds_done(fds, n_fds);
 	}
 }
@@ -401,7 +436,8 @@ unsigned furca_lanes_open(const struct furca_lanes *lanes)
 	return lanes->open;
 }
 
-void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error)
+void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
+			       struct furca_fd *memory)
 {
 	FURCA_AUTO_BUF struct furca_buf body = FURCA_BUF_INIT;
 	struct pending p;
@@ -410,7 +446,7 @@ void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct 
 	if (!take_pending(engine, id, &p))
 		return;
 	if (error.at) {
-		send_frame(p.lane, FURCA_LANE_FAILED, p.call, error);
+		send_frame(p.lane, FURCA_LANE_FAILED, p.call, error, NULL);
 		return;
 	}
 	furca_packer(&pk, &body);
@@ -420,7 +456,7 @@ void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct 
 	if (body.len > FURCA_MAX_CAPABILITY)
 		fail_call(p.lane, p.call, "OverflowError", "the capability's answer is larger than 64 MiB", "Ask for less at once.");
 	else
-		send_frame(p.lane, FURCA_LANE_VALUE, p.call, (struct furca_view){body.data, body.data + body.len});
+		send_frame(p.lane, FURCA_LANE_VALUE, p.call, (struct furca_view){body.data, body.data + body.len}, memory);
 }
 
 struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t origin, struct furca_call **ret_call)
@@ -471,10 +507,18 @@ bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct
 	return !would_wait_for_itself(engine, p->lane->lanes->call, request);
 }
 
-void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body)
+void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body,
+			    struct furca_fd *memory)
 {
 	struct pending p;
 
 	if (take_pending(engine, origin, &p))
-		send_frame(p.lane, frame, p.call, body);
+		send_frame(p.lane, frame, p.call, body, memory);
+}
+
+bool furca_capability_takes_frames(struct furca_engine *engine, uint64_t origin)
+{
+	const struct pending *p = furca_ops_find(engine->capability_calls, origin);
+
+	return p && p->lane && p->lane->takes_frames;
 }

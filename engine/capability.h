@@ -34,8 +34,9 @@ unsigned furca_lanes_open(const struct furca_lanes *lanes);
 /* One of the capability calls open on them, for furca_ops_find in engine->capability_calls; 0: none. */
 uint64_t furca_lanes_waiting(const struct furca_lanes *lanes);
 
-/* The answer of the bridge to events.capability; stale ids are ignored. */
-void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error);
+/* The answer of the bridge to events.capability; stale ids are ignored. `memory`: of the value's arrays, or NULL; taken. */
+void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
+			       struct furca_fd *memory);
 
 /* Of a function's call (furca_function_origin): the host it came from, its execute (may be NULL); NULL where it has gone. */
 struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t origin, struct furca_call **ret_call);
@@ -48,5 +49,9 @@ struct furca_call_request;
  */
 bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct furca_call_request *request);
 
-/* Sends a frame on the lane of that origin and forgets it. */
-void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body);
+/* Sends a frame on the lane of that origin and forgets it. `memory`: of the value's arrays, or NULL; taken. */
+void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body,
+			    struct furca_fd *memory);
+
+/* Whether arrays and frames may be sent to the lane of that origin. */
+bool furca_capability_takes_frames(struct furca_engine *engine, uint64_t origin);

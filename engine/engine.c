@@ -224,7 +224,8 @@ void furca_engine_client_gone(struct furca_engine *engine, furca_client_id clien
 	furca_modules_client_gone(engine, client);
 }
 
-void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error)
+void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
+				  struct furca_fd *memory)
 {
-	furca_capability_answered(engine, id, value, error);
+	furca_capability_answered(engine, id, value, error, memory);
 }

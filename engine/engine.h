@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "bridge/wire/call.h"
 #include "bridge/wire/messages.h"
 #include "bridge/wire/value.h"
 
@@ -42,12 +43,10 @@ struct furca_engine_events {
 	/* A notification: method "output" or "env_progress", `params` one packed map. */
 	void (*notify)(void *user, furca_client_id client, const char *method, struct furca_view params);
 	/*
-	 * Code calls a capability. `client` and `execute_msgid` say which execute is running it; the bridge finds who offers `name`,
-	 * refuses a write where `read_only`, and answers with furca_engine_capability_done(…, id, …) exactly once.
-	 * `args` is a packed array, `kwargs` a packed map.
+	 * Code calls a capability. The bridge finds who offers it, refuses a write where the call is read-only, and answers with
+	 * furca_engine_capability_done(…, call->id, …) exactly once. *call is borrowed but for its descriptor, which may be taken.
 	 */
-	void (*capability)(void *user, uint64_t id, furca_client_id client, uint64_t execute_msgid, bool read_only,
-			   struct furca_view name, struct furca_view args, struct furca_view kwargs);
+	void (*capability)(void *user, struct furca_caps_request *call);
 	/* The caller of that capability call is gone (call ended, timed out): nobody waits for its answer any more. */
 	void (*capability_dropped)(void *user, uint64_t id);
 	/* Code has no use any more for a handle that a capability gave it. */
@@ -73,8 +72,12 @@ void furca_engine_request(struct furca_engine *engine, furca_client_id client, u
 /* The client has gone: its executes are cancelled, their answers dropped. */
 void furca_engine_client_gone(struct furca_engine *engine, furca_client_id client);
 
-/* The answer to events.capability: a packed value, or `error` a packed map {type, message, traceback?, suggestion?} (then value is empty). */
-void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error);
+/*
+ * The answer to events.capability: a packed value, or `error` a packed map {type, message, traceback?, suggestion?} (then value is empty).
+ * `memory`: of the value's arrays, or NULL; taken.
+ */
+void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
+				  struct furca_fd *memory);
 
 /* Packs the maps that hello answers with under "limits" and "guarantees". */
 void furca_engine_limits(struct furca_engine *engine, struct furca_buf *out);

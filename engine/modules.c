@@ -152,7 +152,7 @@ static bool from(void *user, furca_function_origin origin, struct furca_view arg
 
 static void reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body)
 {
-	furca_capability_reply(user, origin, frame, body);
+	furca_capability_reply(user, origin, frame, body, NULL);
 }
 
 static bool holder(void *user, uint64_t venv_id, char *buf, size_t size)

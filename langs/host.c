@@ -120,6 +120,7 @@ static void done_free(struct furca_host_done *done)
 	furca_buf_done(&done->suggestion);
 	furca_buf_done(&done->raised);
 	furca_buf_done(&done->result);
+	furca_fd_done(&done->memory);
 	furca_buf_done(&done->result_text);
 	furca_buf_done(&done->display);
 	furca_buf_done(&done->changes);
@@ -145,13 +146,14 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 	pack_bool(&pk, "changed", done->changed);
 	pack_bool(&pk, "redirected", furca_output_redirected(&host->output) != 0);
 	pack_uint(&pk, "run_us", (uint64_t)run_us);
-	send_frame(host, offset, NULL, 0);
+	send_frame(host, offset, &done->memory.n, done->memory.n >= 0);
 }
 
 /* A call that the host itself could not begin. */
 static void send_failed(struct furca_host *host, uint64_t call, const struct furca_err *err)
 {
-	struct furca_host_done done = {.how = "exception", .exit_code = 1, .changed = false};
+	struct furca_host_done done = {
+		.how = "exception", .exit_code = 1, .changed = false, .memory = FURCA_FD_NONE};
 
 	(void)furca_buf_append_text(&done.error, err->text);
 	(void)furca_buf_append_text(&done.suggestion, furca_err_suggestion(err));
@@ -165,7 +167,7 @@ static void run_parse(const struct furca_frame_view *frame, struct furca_host_ru
 	uint64_t number;
 
 	*ret = (struct furca_host_run){
-		.call = frame->call, .max_result = FURCA_MAX_RESULT, .max_text = FURCA_MAX_RESULT};
+		.call = frame->call, .max_result = FURCA_MAX_RESULT, .max_text = FURCA_MAX_RESULT, .memory = -1};
 	(void)furca_map_text(frame->body, "code", &ret->code);
 	(void)furca_map_text(frame->body, "label", &ret->label);
 	(void)furca_map_text(frame->body, "cwd", &ret->cwd);
@@ -174,6 +176,7 @@ static void run_parse(const struct furca_frame_view *frame, struct furca_host_ru
 	if (furca_map_get(frame->body, "function", &value) && value.kind == FURCA_MAP)
 		ret->function = value.raw;
 	(void)furca_map_bool(frame->body, "read_only", &ret->read_only);
+	(void)furca_map_bool(frame->body, "frames", &ret->frames);
 	if (furca_map_uint(frame->body, "max_result", &number))
 		ret->max_result = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
 	if (furca_map_uint(frame->body, "max_text", &number))
@@ -184,11 +187,14 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 		       struct furca_fd *fds, size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_host_done done = {.changed = true};
+	struct furca_host_done done = {.changed = true, .memory = FURCA_FD_NONE};
+	FURCA_AUTO_FD struct furca_fd memory = FURCA_FD_NONE;
 	struct furca_host_run run;
 	int64_t begin = furca_now_us();
 	int r;
 
+	if (n_fds % 2) /* the last one's */
+		memory = furca_fd_take(&fds[--n_fds]);
 	bool same = n_fds == 0 && furca_output_in_place(&host->output);
 
 	if ((n_fds != 2 && !same) || host->parked) {
@@ -208,6 +214,7 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 		return;
 	}
 	run_parse(frame, &run);
+	run.memory = memory.n;
 	host->read_only = run.read_only;
 	host->lang->run(host->data, &run, &done);
 	if (!furca_host_is_self(host))
@@ -536,9 +543,9 @@ int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang,
 	return furca_clone_init(err);
 }
 
-int furca_host_open_lane(const struct furca_host *host, struct furca_fd *ret, struct furca_err *err)
+int furca_host_open_lane(const struct furca_host *host, char kind, struct furca_fd *ret,
+			 struct furca_err *err)
 {
-	static const char open_lane = FURCA_LANE_OPEN;
 	int pair[2];
 	ssize_t n;
 
@@ -550,7 +557,7 @@ int furca_host_open_lane(const struct furca_host *host, struct furca_fd *ret, st
 
 	if (r < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot hide a lane to the engine");
-	n = furca_fd_send(host->capability.n, &open_lane, 1, &theirs.n, 1);
+	n = furca_fd_send(host->capability.n, &kind, 1, &theirs.n, 1);
 	if (n == 1)
 		return 0;
 	furca_fd_done(ret);

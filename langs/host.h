@@ -31,6 +31,8 @@ struct furca_host_run {
 	struct furca_view function; /* a packed map {name, source, args, kwargs} to run instead of
 				       code; empty: none */
 	bool read_only;
+	bool frames;		    /* the result may be an array or frame, with memory beside it */
+	int memory;		    /* of the arrays in `function`, borrowed; -1: none */
 	size_t max_result, max_text;
 };
 
@@ -45,6 +47,7 @@ struct furca_host_done {
 	struct furca_buf suggestion;  /* UTF-8; empty: none */
 	struct furca_buf raised;      /* one packed map; empty: none */
 	struct furca_buf result;      /* one packed value; empty: missing */
+	struct furca_fd memory;	      /* of arrays in `result`; -1: none */
 	struct furca_buf result_text; /* UTF-8; empty: none */
 	uint64_t result_text_cut;     /* bytes left out of it */
 	struct furca_buf display;     /* one packed array of maps; empty: none */
@@ -132,9 +135,9 @@ int furca_host_serve(struct furca_host *host);
 bool furca_host_is_self(const struct furca_host *host);
 
 /*
- * Makes a lane (bridge/wire/lane.h): *ret is its end for the caller, blocking, close-on-exec, at
+ * Makes a lane of a kind (bridge/wire/lane.h): *ret is its end for the caller, blocking, close-on-exec, at
  * FURCA_HIDDEN_FD or above. Thread-safe; works in forked children of the user's. 0 or -errno:
  * -EPIPE where the engine is gone.
  */
-int furca_host_open_lane(const struct furca_host *host, struct furca_fd *ret,
+int furca_host_open_lane(const struct furca_host *host, char kind, struct furca_fd *ret,
 			 struct furca_err *err);

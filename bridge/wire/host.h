@@ -14,8 +14,9 @@
  *             read_only: bool            tells code so; the copy's barriers do the work
  *             max_result: uint  max_text: uint   bytes of `result` and `result_text`
  *             function: {name: str, source: str, capabilities: [str]?, args: array, kwargs: map}?   instead of code
+ *             frames: bool               `result` may hold arrays and frames (ext 3), with their memory beside DONE
  *             descriptors: [stdout, stderr]   write ends of this call's own pipes; or none: the last call's stay,
- *                                             which nobody else holds
+ *                                             which nobody else holds; then [memory], that of arrays in `function`'s arguments
  *   CLONE     role: uint                 enum furca_clone_role
  *             barriers: uint  required: uint   bits of enum furca_barrier: what to put up, what must hold
  *             label: str                 for the process's name in ps
@@ -39,6 +40,7 @@
  *             changed: bool              false: nothing in memory differs from before the call, so no commit is due
  *             redirected: bool           stdout or stderr lead elsewhere now (exec >file), kept for later calls
  *             run_us: uint
+ *             descriptors: [memory] of the arrays in `result`, or none
  *   CLONED    pid: uint?  error: str?  suggestion: str?  stage: str?   either pid and a descriptor, or error
  *             isolation: {str: str}      guarantee -> mechanism or "none", for a copy
  *             freeze_us clone_us isolate_us: uint  bytes_shared: uint  threads: uint

@@ -5,6 +5,8 @@
  * its next calls (one lane a thread is the rule) or closes it. The engine knows a lane's session by the capability socket it came
  * over, so nothing in a frame can forge an origin; answers go back on the lane that asked, so no two callers can mix them.
  *
+ * Where args, kwargs or value hold arrays or frames (ext 3, bridge/python/furca/_frames.py), one sealed memfd with their buffers rides on the frame.
+ *
  * FROM_LANE (`call`: the caller's own number, unique on the lane; several may be under way)
  *   CAPABILITY  name: str  args: array  kwargs: map  allowed: [str]?
  *   FUNCTION    name: str  args: array  kwargs: map  state_mode: str?  session_id: int?  session_name: str?  allowed: [str]?
@@ -21,3 +23,4 @@
 #pragma once
 
 #define FURCA_LANE_OPEN 'L'
+#define FURCA_LANE_OPEN_FRAMES 'F' /* as 'L'; arrays and frames (ext 3) may come to it, their memory beside VALUE */

@@ -20,6 +20,9 @@
 #define FURCA_MAX_HANDLES 65536	      /* handles that code holds at once */
 #define FURCA_MAX_HANDLE 200		      /* bytes of a handle's text */
 
+#define FURCA_MAX_FRAMES (1U << 30)	      /* bytes of the arrays and frames of one message, beside it */
+#define FURCA_MAX_MEMORIES 16		      /* messages with such, on their way to a client or waiting for one */
+
 #define FURCA_SEND_AHEAD (1U << 20)	      /* bytes of capability calls queued for a client; past it they wait in turn */
 #define FURCA_MAX_WAITING (512U << 20)	      /* bytes of calls that wait for one client */
 #define FURCA_MAX_WAITING_EACH (96U << 20)    /* and of those from one execute */

@@ -395,3 +395,13 @@ bool furca_view_is_utf8(struct furca_view view)
 	}
 	return true;
 }
+
+bool furca_value_has_ext(struct furca_view view, int8_t ext)
+{
+	struct furca_value v;
+
+	while (furca_value_enter(&view, &v) == 0)
+		if (v.kind == FURCA_EXT && v.ext == ext)
+			return true;
+	return false;
+}

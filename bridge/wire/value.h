@@ -91,6 +91,9 @@ static inline struct furca_view furca_value_inside(const struct furca_value *con
 	return container->bytes;
 }
 
+/* Whether a value of that ext type stands anywhere in checked bytes. */
+bool furca_value_has_ext(struct furca_view view, int8_t ext);
+
 /* Reads the one value that `view` holds. 0 or -errno, as furca_value_next. */
 int furca_value_of(struct furca_view view, struct furca_value *ret);
 

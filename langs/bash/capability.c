@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "bridge/wire/frame.h"
+#include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
 #include "langs/bash/bash_abi.h"
 #include "langs/bash/json.h"
@@ -270,7 +271,7 @@ static int exchange(const struct words *words, struct furca_buf *out, struct fur
 	size_t n_fds;
 	int r;
 
-	r = furca_host_open_lane(&furca_bash.host, &lane, err);
+	r = furca_host_open_lane(&furca_bash.host, FURCA_LANE_OPEN, &lane, err);
 	if (r < 0)
 		return r;
 	r = furca_frame_send(lane.n, out->data, out->len, NULL, 0);

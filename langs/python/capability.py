@@ -11,7 +11,7 @@ import sys
 import weakref
 
 CAPABILITY, FUNCTION, DESCRIBE, RELEASE = 64, 65, 66, 67
-EXT_HANDLE, EXT_TIME = 2, -1
+EXT_HANDLE, EXT_FRAME, EXT_TIME = 2, _frames.EXT, -1
 
 
 class CapabilityError(Exception):
@@ -119,10 +119,12 @@ def give_back():
                 pass
 
 
-def pack_hook(value):
-    """(ext type, bytes) of what is not plain, or None."""
+def pack_hook(value, frames):
+    """(ext type, bytes) of what is not plain, or None. Arrays put their buffers into the list `frames`, unless it is None."""
     if isinstance(value, Handle):
         return EXT_HANDLE, value._token
+    if frames is not None and _frames.is_frame(value):
+        return EXT_FRAME, _frames.dump(value, frames)
     datetime = sys.modules.get("datetime")
     if datetime is not None and isinstance(value, datetime.datetime):
         if value.utcoffset() is None:
@@ -135,9 +137,11 @@ def pack_hook(value):
     return None
 
 
-def unpack_hook(kind, data):
+def unpack_hook(kind, data, memory):
     if kind == EXT_HANDLE:
         return Handle(data)
+    if kind == EXT_FRAME:
+        return _frames.load(data, memory)
     if kind == EXT_TIME and len(data) in (4, 8, 12):
         import datetime
         nanoseconds = 0
@@ -161,8 +165,9 @@ class _LoopLane:
         self.image = host.image()
         self.calls = {}
         self.last = 0
-        self.out = bytearray()
+        self.out = []    # [bytes not sent yet, memory that goes with the first or -1]
         self.into = bytearray()
+        self.memories = []
         os.set_blocking(self.fd, False)
         loop.add_reader(self.fd, self.read)
 
@@ -171,11 +176,14 @@ class _LoopLane:
 
     def start(self, kind, name, args, kwargs, extra):
         self.last += 1
-        data = host.encode(kind, self.last, name, args, kwargs, extra)
+        data, memory = host.encode(kind, self.last, name, args, kwargs, extra)
         future = self.loop.create_future()
         self.calls[self.last] = future
         waiting = bool(self.out)
-        self.out += data
+        if waiting and memory < 0 and self.out[-1][1] < 0:
+            self.out[-1][0] += data
+        else:
+            self.out.append([bytearray(data), memory])
         if not waiting:
             self.write()
         return future
@@ -183,8 +191,14 @@ class _LoopLane:
     def write(self):
         try:
             while self.out:
-                n = os.write(self.fd, memoryview(self.out)[:1 << 20])
-                del self.out[:n]
+                data, memory = self.out[0]
+                n = host.send(self.fd, bytes(data[:1 << 20]), memory)
+                if memory >= 0:
+                    os.close(memory)
+                    self.out[0][1] = -1
+                del data[:n]
+                if not data:
+                    del self.out[0]
         except (BlockingIOError, InterruptedError):
             self.loop.add_writer(self.fd, self.write)
             return
@@ -195,21 +209,25 @@ class _LoopLane:
 
     def read(self):
         try:
-            data = os.read(self.fd, 1 << 20)
+            data, memories = host.receive(self.fd)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            data = b""
+            data, memories = b"", []
         if not data:
             self.close()
             return
         self.into += data
+        self.memories += memories
         while self.calls:
-            answer = host.decode(bytes(self.into) if len(self.into) < 65536 or self.whole() else b"")
+            memory = self.memories[0] if self.memories else -1
+            answer = host.decode(bytes(self.into) if len(self.into) < 65536 or self.whole() else b"", memory)
             if answer is None:
                 break
-            size, call, good, value = answer
+            size, call, good, value, used = answer
             del self.into[:size]
+            if used:
+                os.close(self.memories.pop(0))
             future = self.calls.pop(call, None)
             if future is not None and not future.done():
                 if good:
@@ -227,6 +245,9 @@ class _LoopLane:
             self.loop.remove_writer(self.fd)
             os.close(self.fd)
             self.fd = -1
+        for memory in self.memories + [memory for _, memory in self.out if memory >= 0]:
+            os.close(memory)
+        self.memories, self.out = [], []
         calls, self.calls = self.calls, {}
         for future in calls.values():
             if not future.done():
@@ -446,6 +467,8 @@ class Capabilities(Capability):
         if isinstance(name, Capability):
             name, own = name._name, _meet(own, name._own)
         extra = _with_bound(None, sys._getframe(1), own)
+        if any(_frames.is_frame(value) for args, kwargs in packed for value in (*args, *kwargs.values())):
+            return [host.call(CAPABILITY, name, args, kwargs, extra) for args, kwargs in packed]  # each with memory of its own
         values = []
         for at in range(0, len(packed), 1024):
             values += host.call_many(CAPABILITY, name, packed[at:at + 1024], extra)

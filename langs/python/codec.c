@@ -8,7 +8,7 @@
 struct pack {
 	msgpack_packer packer;
 	struct furca_buf *out;
-	PyObject *hook;
+	PyObject *hook, *frames;
 };
 
 static int pack_value(struct pack *p, PyObject *value, int depth);
@@ -180,7 +180,7 @@ static int pack_hooked(struct pack *p, PyObject *value)
 		return no_form(value, "send a list");
 	if (!p->hook)
 		return no_form(value, "send plain values");
-	pair = PyObject_CallFunctionObjArgs(p->hook, value, NULL);
+	pair = PyObject_CallFunctionObjArgs(p->hook, value, p->frames ? p->frames : Py_None, NULL);
 	if (!pair)
 		return -1;
 	if (pair == Py_None) {
@@ -230,9 +230,9 @@ static int pack_value(struct pack *p, PyObject *value, int depth)
 	return pack_hooked(p, value);
 }
 
-int furca_codec_pack(PyObject *value, PyObject *hook, struct furca_buf *out)
+int furca_codec_pack(PyObject *value, PyObject *hook, PyObject *frames, struct furca_buf *out)
 {
-	struct pack p = {.out = out, .hook = hook};
+	struct pack p = {.out = out, .hook = hook, .frames = frames};
 	size_t begin = out->len;
 	int r;
 
@@ -247,15 +247,19 @@ int furca_codec_pack(PyObject *value, PyObject *hook, struct furca_buf *out)
 	return r;
 }
 
-static PyObject *unpack_next(struct furca_view *view, PyObject *hook, bool key);
+struct unpack {
+	struct furca_view view; /* what is left */
+	PyObject *hook, *memory;
+};
 
-static PyObject *unpack_array(struct furca_view *view, const struct furca_value *value,
-			      PyObject *hook, bool key)
+static PyObject *unpack_next(struct unpack *u, bool key);
+
+static PyObject *unpack_array(struct unpack *u, const struct furca_value *value, bool key)
 {
 	PyObject *list = PyList_New((Py_ssize_t)value->count), *tuple;
 
 	for (uint32_t i = 0; list && i < value->count; i++) {
-		PyObject *item = unpack_next(view, hook, key);
+		PyObject *item = unpack_next(u, key);
 
 		if (!item || PyList_SetItem(list, (Py_ssize_t)i, item) < 0)
 			Py_CLEAR(list);
@@ -267,14 +271,13 @@ static PyObject *unpack_array(struct furca_view *view, const struct furca_value 
 	return tuple;
 }
 
-static PyObject *unpack_map(struct furca_view *view, const struct furca_value *value,
-			    PyObject *hook)
+static PyObject *unpack_map(struct unpack *u, const struct furca_value *value)
 {
 	PyObject *dict = PyDict_New();
 
 	for (uint32_t i = 0; dict && i < value->count; i++) {
-		PyObject *name = unpack_next(view, hook, true);
-		PyObject *item = name ? unpack_next(view, hook, false) : NULL;
+		PyObject *name = unpack_next(u, true);
+		PyObject *item = name ? unpack_next(u, false) : NULL;
 
 		if (!item || PyDict_SetItem(dict, name, item) < 0)
 			Py_CLEAR(dict);
@@ -284,15 +287,16 @@ static PyObject *unpack_map(struct furca_view *view, const struct furca_value *v
 	return dict;
 }
 
-static PyObject *unpack_ext(const struct furca_value *value, PyObject *hook)
+static PyObject *unpack_ext(const struct unpack *u, const struct furca_value *value)
 {
 	const char *data = (const char *)value->bytes.at;
 	Py_ssize_t n = (Py_ssize_t)furca_view_size(value->bytes);
 	PyObject *type, *method, *args, *kwargs, *result = NULL;
 
 	if (value->ext != FURCA_EXT_INTEGER) {
-		if (hook)
-			return PyObject_CallFunction(hook, "iy#", (int)value->ext, data, n);
+		if (u->hook)
+			return PyObject_CallFunction(u->hook, "iy#O", (int)value->ext, data, n,
+						     u->memory ? u->memory : Py_None);
 		return PyErr_Format(PyExc_ValueError, "a value of the unknown extension type %d",
 				    (int)value->ext);
 	}
@@ -308,13 +312,13 @@ static PyObject *unpack_ext(const struct furca_value *value, PyObject *hook)
 	return result;
 }
 
-static PyObject *unpack_next(struct furca_view *view, PyObject *hook, bool key)
+static PyObject *unpack_next(struct unpack *u, bool key)
 {
 	struct furca_value value;
 	const char *data;
 	Py_ssize_t n;
 
-	if (furca_value_enter(view, &value) < 0)
+	if (furca_value_enter(&u->view, &value) < 0)
 		return PyErr_Format(PyExc_ValueError, "a packed value is cut short");
 	data = (const char *)value.bytes.at;
 	n = (Py_ssize_t)furca_view_size(value.bytes);
@@ -334,16 +338,18 @@ static PyObject *unpack_next(struct furca_view *view, PyObject *hook, bool key)
 	case FURCA_BIN:
 		return PyBytes_FromStringAndSize(data, n);
 	case FURCA_ARRAY:
-		return unpack_array(view, &value, hook, key);
+		return unpack_array(u, &value, key);
 	case FURCA_MAP:
-		return unpack_map(view, &value, hook);
+		return unpack_map(u, &value);
 	case FURCA_EXT:
-		return unpack_ext(&value, hook);
+		return unpack_ext(u, &value);
 	}
 	return PyErr_Format(PyExc_ValueError, "a packed value of an unknown kind");
 }
 
-PyObject *furca_codec_unpack(struct furca_view view, PyObject *hook)
+PyObject *furca_codec_unpack(struct furca_view view, PyObject *hook, PyObject *memory)
 {
-	return unpack_next(&view, hook, false);
+	struct unpack u = {view, hook, memory};
+
+	return unpack_next(&u, false);
 }

@@ -1,10 +1,11 @@
 /*
  * Python values to msgpack and back, in the limited API. The mapping:
  *
- *   None bool int float str     nil, boolean, integer (beyond 64 bits: ext 1, two's complement, big
- * endian), float64, str bytes                       bin; also bytearray and memoryview list tuple
- * array; comes back as a list dict                        map; any plain key, an array as key comes
- * back as a tuple what `hook` takes           ext: a handle (2), an aware datetime (-1)
+ *   None bool int float str       nil, boolean, integer (beyond 64 bits: ext 1, two's complement, big endian), float64, str
+ *   bytes bytearray memoryview    bin; comes back as bytes
+ *   list tuple                    array; comes back as a list
+ *   dict                          map; any plain key, an array as key comes back as a tuple
+ *   what `hook` takes             ext: a handle (2), an array or frame (3), an aware datetime (-1)
  *
  * What has no form is a TypeError that says so: sets, text with lone surrogates, arbitrary objects.
  * Nesting is bounded.
@@ -27,11 +28,12 @@
 #define FURCA_EXT_TIME (-1)
 
 /*
- * Appends `value`. `hook` (borrowed, may be NULL) is called with what is not plain and gives (ext
- * type, bytes). 0, or -1 with a Python exception set; `out` is as long as before then. GIL held.
+ * Appends `value`. `hook` (borrowed, may be NULL) is called as hook(value, frames) with what is not plain and gives (ext type, bytes).
+ * `frames`: a list to which the hook adds the buffers of arrays, which then go beside the message; NULL, for the hook None: no arrays. 0, or
+ * -1 with a Python exception set; `out` is as long as before then. GIL held.
  */
-int furca_codec_pack(PyObject *value, PyObject *hook, struct furca_buf *out);
+int furca_codec_pack(PyObject *value, PyObject *hook, PyObject *frames, struct furca_buf *out);
 
-/* The value of checked bytes; ext types but FURCA_EXT_INTEGER go to `hook`(type, bytes). New
- * reference, or NULL with an exception. */
-PyObject *furca_codec_unpack(struct furca_view view, PyObject *hook);
+/* The value of checked bytes; ext types but FURCA_EXT_INTEGER go to `hook`(type, bytes, memory). `memory`: what came beside the message, or NULL,
+ * for the hook None. New reference, or NULL with an exception. */
+PyObject *furca_codec_unpack(struct furca_view view, PyObject *hook, PyObject *memory);

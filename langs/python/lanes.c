@@ -7,8 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bridge/wire/frame.h"
+#include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
+#include "langs/python/lanes_frame.h"
 
 #include "base/banned.h"
 
@@ -27,11 +28,12 @@ struct lane {
 		      itself */
 	bool temporary; /* not the thread's */
 	struct furca_buf in;
+	struct furca_fd fds[FURCA_FDS_MAX]; /* that came, of frames not read yet */
+	size_t n_fds;
 };
 
 static struct {
 	const struct furca_host *host;
-	PyObject *pack_hook, *unpack_hook, *failed;
 	pthread_key_t key;
 } lanes;
 
@@ -42,27 +44,23 @@ static void lane_free(void *data)
 	if (!lane)
 		return;
 	furca_fd_done(&lane->fd);
+	furca_fds_done(lane->fds, lane->n_fds);
 	furca_buf_done(&lane->in);
 	free(lane);
 }
 
-void furca_lanes_init(const struct furca_host *host, PyObject *pack_hook, PyObject *unpack_hook,
-		      PyObject *failed)
+void furca_lanes_init(const struct furca_host *host, const struct furca_lanes_hooks *hooks)
 {
 	lanes.host = host;
-	Py_XINCREF(pack_hook);
-	Py_XINCREF(unpack_hook);
-	Py_XINCREF(failed);
-	lanes.pack_hook = pack_hook;
-	lanes.unpack_hook = unpack_hook;
-	lanes.failed = failed;
+	furca_lane_hooks = *hooks;
 	(void)pthread_key_create(&lanes.key, lane_free);
 }
 
-static PyObject *raise_err(const struct furca_err *err)
+int furca_lane_open(struct furca_fd *ret, struct furca_err *err)
 {
-	PyErr_SetString(PyExc_ConnectionError, err->text);
-	return NULL;
+	int r = furca_host_open_lane(lanes.host, FURCA_LANE_OPEN_FRAMES, ret, err);
+
+	return r < 0 ? r : furca_fd_nonblock(ret->n, 1);
 }
 
 static struct lane *lane_new(void)
@@ -78,9 +76,9 @@ static struct lane *lane_new(void)
 			      .generation = lanes.host->generation,
 			      .pid = getpid(),
 			      .in = {.max = FURCA_MAX_CAPABILITY * 2UL}};
-	if (furca_host_open_lane(lanes.host, &lane->fd, &err) == 0)
+	if (furca_lane_open(&lane->fd, &err) == 0)
 		return lane;
-	(void)raise_err(&err);
+	(void)furca_lane_raise(&err);
 	lane_free(lane);
 	return NULL;
 }
@@ -121,126 +119,51 @@ static void lane_put(struct lane *lane)
 static void lane_drop(struct lane *lane)
 {
 	furca_fd_done(&lane->fd);
+	furca_fds_done(lane->fds, lane->n_fds);
+	lane->n_fds = 0;
 	furca_buf_done(&lane->in);
 }
 
-static int pack_field(struct furca_buf *out, msgpack_packer *pk, const char *key, PyObject *value)
+/* Takes a frame's descriptors out of those that came; the caller closes them. False: they did not. */
+static bool frame_fds(struct lane *lane, const struct furca_frame_view *frame, struct furca_fd *ret)
 {
-	msgpack_pack_str_with_body(pk, key, strlen(key));
-	return furca_codec_pack(value, lanes.pack_hook, out);
-}
-
-/* Appends one frame. `extra`: a dict of further fields, or NULL. 0, or -1 with an exception. */
-static int frame_append(struct furca_buf *out, int number, uint64_t call, PyObject *name,
-			PyObject *args, PyObject *kwargs, PyObject *extra)
-{
-	Py_ssize_t n_extra = extra ? PyDict_Size(extra) : 0, at = 0;
-	PyObject *key, *value;
-	msgpack_packer pk;
-	size_t offset;
-	int r;
-
-	/* DESCRIBE and RELEASE carry what is in `extra` alone. */
-	offset = furca_frame_begin(out, &pk, (enum furca_frame)number, call,
-				   (uint32_t)(n_extra + (args ? 3 : 0)));
-	r = 0;
-	if (args) {
-		r = pack_field(out, &pk, "name", name);
-		if (!r)
-			r = pack_field(out, &pk, "args", args);
-		if (!r)
-			r = pack_field(out, &pk, "kwargs", kwargs);
-	}
-	while (!r && extra && PyDict_Next(extra, &at, &key, &value)) {
-		r = furca_codec_pack(key, NULL, out);
-		if (!r)
-			r = furca_codec_pack(value, NULL, out);
-	}
-	if (!r &&
-	    (furca_frame_end(out, offset, 0) < 0 || out->len - offset > FURCA_MAX_CAPABILITY)) {
-		PyErr_Format(PyExc_ValueError, "the arguments are over the limit of %u bytes",
-			     FURCA_MAX_CAPABILITY);
-		r = -1;
-	}
-	if (r < 0)
-		out->len = offset;
-	return r;
-}
-
-static PyObject *text_or_none(struct furca_view body, const char *key)
-{
-	struct furca_view text;
-
-	if (!furca_map_text(body, key, &text))
-		Py_RETURN_NONE;
-	return PyUnicode_DecodeUTF8((const char *)text.at, (Py_ssize_t)furca_view_size(text),
-				    "replace");
-}
-
-/* The exception of a FAILED frame: new reference, or NULL with another exception set. */
-static PyObject *frame_exception(const struct furca_frame_view *frame)
-{
-	PyObject *type = text_or_none(frame->body, "type"),
-		 *message = text_or_none(frame->body, "message");
-	PyObject *traceback = text_or_none(frame->body, "traceback"),
-		 *suggestion = text_or_none(frame->body, "suggestion");
-	PyObject *error = NULL;
-
-	if (type && message && traceback && suggestion)
-		error = PyObject_CallFunctionObjArgs(lanes.failed, type, message, traceback,
-						     suggestion, NULL);
-	Py_XDECREF(type);
-	Py_XDECREF(message);
-	Py_XDECREF(traceback);
-	Py_XDECREF(suggestion);
-	return error;
-}
-
-/* The answer to a function's call that belongs into this very process: (name, source, the
- * capabilities it may call or None). Values never are tuples. */
-static PyObject *frame_source(const struct furca_frame_view *frame)
-{
-	PyObject *name = text_or_none(frame->body, "name"),
-		 *source = text_or_none(frame->body, "source");
-	PyObject *allowed = NULL, *all = NULL;
-	struct furca_value value;
-
-	if (furca_map_get(frame->body, "capabilities", &value)) {
-		allowed = furca_codec_unpack(value.raw, NULL);
-	} else {
-		allowed = Py_None;
-		Py_INCREF(allowed);
-	}
-	if (name && source && allowed)
-		all = PyTuple_Pack(3, name, source, allowed);
-	Py_XDECREF(name);
-	Py_XDECREF(source);
-	Py_XDECREF(allowed);
-	return all;
-}
-
-/* The value of an answer, or its exception object with *ret_ok 0. NULL with an exception where it
- * cannot be told. */
-static PyObject *frame_value(const struct furca_frame_view *frame, int *ret_ok)
-{
-	struct furca_value value;
-
-	*ret_ok = frame->number == FURCA_LANE_VALUE || frame->number == FURCA_LANE_INLINE;
-	if (frame->number == FURCA_LANE_INLINE)
-		return frame_source(frame);
-	if (!*ret_ok)
-		return frame_exception(frame);
-	if (!furca_map_get(frame->body, "value", &value))
-		Py_RETURN_NONE;
-	return furca_codec_unpack(value.raw, lanes.unpack_hook);
+	if (frame->n_fds > lane->n_fds)
+		return false;
+	memcpy(ret, lane->fds, frame->n_fds * sizeof(*ret));
+	lane->n_fds -= frame->n_fds;
+	memmove(lane->fds, lane->fds + frame->n_fds, lane->n_fds * sizeof(*ret));
+	return true;
 }
 
 struct exchange {
 	struct lane *lane;
 	const uint8_t *data; /* still to be sent */
 	size_t n;
+	int memory; /* goes with its first byte; -1: none */
 	int error; /* errno that broke the lane, 0 none */
 };
+
+/* Receives what is there. Bytes, 0 at the end, or -errno. */
+static ssize_t lane_recv(struct lane *lane)
+{
+	struct furca_fd fds[FURCA_FDS_MAX];
+	size_t n_fds = FURCA_COUNT(fds);
+	ssize_t n;
+
+	if (furca_buf_reserve(&lane->in, 65536) < 0)
+		return -ENOMEM;
+	n = furca_fd_recv(lane->fd.n, lane->in.data + lane->in.len, lane->in.cap - lane->in.len,
+			  fds, &n_fds);
+	if (lane->n_fds + n_fds > FURCA_COUNT(lane->fds)) {
+		furca_fds_done(fds, n_fds);
+		return -EPROTO;
+	}
+	memcpy(lane->fds + lane->n_fds, fds, n_fds * sizeof(*fds));
+	lane->n_fds += n_fds;
+	if (n > 0)
+		lane->in.len += (size_t)n;
+	return n;
+}
 
 /* Sends what goes and reads what is there, waiting at most once. Without the GIL. */
 static void exchange_step(struct exchange *x)
@@ -251,28 +174,20 @@ static void exchange_step(struct exchange *x)
 	if (poll(&p, 1, LOOK_MS) <= 0)
 		return;
 	if (x->n && (p.revents & POLLOUT)) {
-		n = send(p.fd, x->data, x->n, MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = furca_fd_send(p.fd, x->data, x->n, &x->memory, x->memory >= 0);
 		if (n > 0) {
 			x->data += n;
 			x->n -= (size_t)n;
-		} else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-			x->error = errno;
+			x->memory = -1;
+		} else if (n != -EAGAIN) {
+			x->error = (int)-n;
 		}
 	}
 	if (!(p.revents & (POLLIN | POLLHUP | POLLERR)))
 		return;
-	if (furca_buf_reserve(&x->lane->in, 65536) < 0) {
-		x->error = ENOMEM;
-		return;
-	}
-	n = recv(p.fd, x->lane->in.data + x->lane->in.len, x->lane->in.cap - x->lane->in.len,
-		 MSG_DONTWAIT);
-	if (n > 0)
-		x->lane->in.len += (size_t)n;
-	else if (n == 0)
-		x->error = EPIPE;
-	else if (errno != EAGAIN && errno != EINTR)
-		x->error = errno;
+	n = lane_recv(x->lane);
+	if (n <= 0 && n != -EAGAIN)
+		x->error = n == 0 ? EPIPE : (int)-n;
 }
 
 /* Waits for the next whole frame; 0, or -1 with an exception and the lane dropped. The frame stays
@@ -313,17 +228,26 @@ static PyObject *collect(struct exchange *x, uint64_t first, Py_ssize_t n, PyObj
 
 	while (left > 0) {
 		struct furca_frame_view frame;
+		struct furca_fd fds[FURCA_FDS_MAX];
 		PyObject *value;
 		int ok;
 
 		if (exchange_frame(x, &frame) < 0)
 			goto fail;
+		if (!frame_fds(x->lane, &frame, fds)) {
+			lane_drop(x->lane);
+			PyErr_SetString(PyExc_ConnectionError, "the engine sent less than it said");
+			goto fail;
+		}
 		value = NULL;
 		if (frame.call >= first && frame.call - first < (uint64_t)n) {
-			value = frame_value(&frame, &ok);
+			value = furca_frame_value(&frame, fds, &ok);
 			left--;
-			if (!value)
+			if (!value) {
+				furca_fds_done(fds, frame.n_fds);
+				furca_buf_consume(&x->lane->in, frame.size);
 				goto fail;
+			}
 			if (!ok && frame.call < failure_call) {
 				Py_XDECREF(failure);
 				failure = value;
@@ -333,6 +257,7 @@ static PyObject *collect(struct exchange *x, uint64_t first, Py_ssize_t n, PyObj
 			if (PyList_SetItem(values, (Py_ssize_t)(frame.call - first), value) < 0)
 				goto fail;
 		}
+		furca_fds_done(fds, frame.n_fds);
 		furca_buf_consume(&x->lane->in, frame.size);
 	}
 	if (x->lane->in.cap > 1U << 20)
@@ -367,7 +292,7 @@ static bool post(struct exchange *x)
 
 PyObject *furca_lanes_post(PyObject *self, PyObject *args)
 {
-	FURCA_AUTO_BUF struct furca_buf out = {.max = 65536};
+	FURCA_AUTO(furca_outgoing_done) struct furca_outgoing out = FURCA_OUTGOING(65536);
 	struct lane *lane;
 	PyObject *fields;
 	bool good = false;
@@ -378,8 +303,8 @@ PyObject *furca_lanes_post(PyObject *self, PyObject *args)
 	lane = lane_get();
 	if (!lane)
 		return NULL;
-	if (frame_append(&out, number, ++lane->last_call, NULL, NULL, NULL, fields) == 0) {
-		struct exchange x = {.lane = lane, .data = out.data, .n = out.len};
+	if (furca_frame_make(&out, number, ++lane->last_call, NULL, NULL, NULL, fields) == 0) {
+		struct exchange x = {lane, out.bytes.data, out.bytes.len, -1, 0};
 
 		good = post(&x);
 	}
@@ -392,7 +317,7 @@ PyObject *furca_lanes_post(PyObject *self, PyObject *args)
 PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 {
 	PyObject *name, *call_args, *kwargs, *extra, *values, *value = NULL;
-	FURCA_AUTO_BUF struct furca_buf out = {.max = FURCA_MAX_CAPABILITY + 4096UL};
+	FURCA_AUTO(furca_outgoing_done) struct furca_outgoing out = FURCA_OUTGOING(FURCA_MAX_CAPABILITY + 4096UL);
 	struct lane *lane;
 	int number;
 
@@ -402,12 +327,12 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 	if (!lane)
 		return NULL;
 	values = NULL;
-	if (frame_append(&out, number, ++lane->last_call, name,
-			 call_args == Py_None ? NULL : call_args, kwargs,
-			 extra == Py_None ? NULL : extra) == 0)
+	if (furca_frame_make(&out, number, ++lane->last_call, name,
+		       call_args == Py_None ? NULL : call_args, kwargs,
+		       extra == Py_None ? NULL : extra) == 0)
 		values = PyList_New(1);
 	if (values) {
-		struct exchange x = {.lane = lane, .data = out.data, .n = out.len};
+		struct exchange x = {lane, out.bytes.data, out.bytes.len, out.memory.n, 0};
 
 		values = collect(&x, lane->last_call, 1, values);
 	}
@@ -427,6 +352,7 @@ PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 	struct lane *lane;
 	Py_ssize_t n;
 	uint64_t first;
+	size_t offset;
 	int number;
 
 	if (!PyArg_ParseTuple(args, "iOO!O", &number, &name, &PyList_Type, &calls, &extra))
@@ -440,68 +366,18 @@ PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 		PyObject *call_args, *kwargs;
 
 		if (!PyArg_ParseTuple(PyList_GetItem(calls, i), "OO", &call_args, &kwargs) ||
-		    frame_append(&out, number, ++lane->last_call, name, call_args, kwargs,
-				 extra == Py_None ? NULL : extra) < 0)
+		    furca_frame_pack(&out, &offset, number, ++lane->last_call, name, call_args, kwargs,
+			       extra == Py_None ? NULL : extra, NULL) < 0 ||
+		    furca_frame_close(&out, offset, 0) < 0)
 			goto put;
 	}
 	values = PyList_New(n);
 	if (values) {
-		struct exchange x = {.lane = lane, .data = out.data, .n = out.len};
+		struct exchange x = {lane, out.data, out.len, -1, 0};
 
 		values = collect(&x, first, n, values);
 	}
 put:
 	lane_put(lane);
 	return values;
-}
-
-PyObject *furca_lanes_encode(PyObject *self, PyObject *args)
-{
-	FURCA_AUTO_BUF struct furca_buf out = {.max = FURCA_MAX_CAPABILITY + 4096UL};
-	PyObject *name, *call_args, *kwargs, *extra;
-	unsigned long long call;
-	int number;
-
-	if (!PyArg_ParseTuple(args, "iKOOOO", &number, &call, &name, &call_args, &kwargs, &extra) ||
-	    frame_append(&out, number, call, name, call_args == Py_None ? NULL : call_args, kwargs,
-			 extra == Py_None ? NULL : extra) < 0)
-		return NULL;
-	return PyBytes_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.len);
-}
-
-PyObject *furca_lanes_decode(PyObject *self, PyObject *args)
-{
-	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_frame_view frame;
-	const char *data;
-	Py_ssize_t n;
-	size_t need;
-	PyObject *value, *result;
-	int ok, r;
-
-	if (!PyArg_ParseTuple(args, "y#", &data, &n))
-		return NULL;
-	r = furca_frame_parse((const uint8_t *)data, (size_t)n, FURCA_MAX_HOST_FRAME, &frame, &need,
-			      &err);
-	if (r < 0)
-		return raise_err(&err);
-	if (r == 0)
-		Py_RETURN_NONE;
-	value = frame_value(&frame, &ok);
-	if (!value)
-		return NULL;
-	result = Py_BuildValue("(nKOO)", (Py_ssize_t)frame.size, (unsigned long long)frame.call,
-			       ok ? Py_True : Py_False, value);
-	Py_DECREF(value);
-	return result;
-}
-
-PyObject *furca_lanes_open(PyObject *self, PyObject *args)
-{
-	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_fd lane;
-
-	if (furca_host_open_lane(lanes.host, &lane, &err) < 0)
-		return raise_err(&err);
-	return PyLong_FromLong(lane.n);
 }

@@ -1,7 +1,7 @@
 # langs/python/
 furca_python_sources = \
 	langs/python/streams.py langs/python/errors.py langs/python/text.py langs/python/display.py \
-	langs/python/awaits.py langs/python/capability.py langs/python/inspection.py langs/python/pure.py \
+	langs/python/awaits.py bridge/python/furca/_frames.py langs/python/capability.py langs/python/inspection.py langs/python/pure.py \
 	langs/python/guard.py langs/python/calls.py
 EXTRA_DIST += $(furca_python_sources) langs/python/embed.py
 
@@ -16,6 +16,8 @@ noinst_LTLIBRARIES += libfurca-python.la
 libfurca_python_la_SOURCES = \
 	langs/python/codec.c langs/python/codec.h \
 	langs/python/lanes.c langs/python/lanes.h \
+	langs/python/lanes_frame.c langs/python/lanes_frame.h \
+	langs/python/lanes_loop.c \
 	langs/python/parked.c langs/python/parked.h \
 	langs/python/runtime.c langs/python/runtime.h \
 	langs/python/session.c langs/python/session.h

@@ -71,7 +71,17 @@ static PyObject *value_of(struct furca_view view)
 {
 	if (!view.at)
 		Py_RETURN_NONE;
-	return furca_codec_unpack(view, NULL);
+	return furca_codec_unpack(view, NULL, NULL);
+}
+
+/* What a RUN has instead of code; arrays and handles may be among its arguments. */
+static PyObject *function_of(const struct furca_host_run *run)
+{
+	struct furca_fd memory = {run->memory};
+
+	if (!run->function.at)
+		Py_RETURN_NONE;
+	return furca_lanes_unpack(run->function, &memory, run->memory >= 0);
 }
 
 /* calls.begin(…): a list of code objects and callables to be evaluated, or NULL with the exception
@@ -79,7 +89,7 @@ static PyObject *value_of(struct furca_view view)
 static PyObject *begin(const struct furca_host_run *run)
 {
 	PyObject *code = text_of(run->code), *label = text_of(run->label), *cwd = text_of(run->cwd);
-	PyObject *env = value_of(run->env), *function = value_of(run->function), *steps = NULL;
+	PyObject *env = value_of(run->env), *function = function_of(run), *steps = NULL;
 
 	if (code && label && cwd && env && function)
 		steps = PyObject_CallMethod(session.calls, "begin", "OOOOOO", code, label, cwd, env,
@@ -132,8 +142,21 @@ static void put_value(PyObject *value, size_t max, struct furca_buf *ret)
 	if (value == Py_None)
 		return;
 	ret->max = max;
-	if (furca_codec_pack(value, NULL, ret) < 0)
+	if (furca_codec_pack(value, NULL, NULL, ret) < 0)
 		PyErr_Clear();
+}
+
+/* The call's value, where it has a form; arrays and frames where they were asked for. */
+static void put_result(const struct furca_host_run *run, PyObject *value, struct furca_host_done *ret)
+{
+	PyObject *frames = run->frames ? PyList_New(0) : NULL;
+	int r = run->frames ? furca_lanes_pack(value, frames, &ret->result)
+			    : furca_codec_pack(value, NULL, NULL, &ret->result);
+
+	if (r == 0 && furca_lanes_store(frames, &ret->memory) < 0)
+		furca_buf_clear(&ret->result);
+	PyErr_Clear();
+	Py_XDECREF(frames);
 }
 
 static const char *how_word(PyObject *how)
@@ -291,8 +314,7 @@ static void session_run(void *data, const struct furca_host_run *run, struct fur
 	report(outcome, ret);
 	if (value) {
 		ret->result.max = run->max_result;
-		if (furca_codec_pack(value, NULL, &ret->result) < 0)
-			PyErr_Clear();
+		put_result(run, value, ret);
 		if (value == Py_None)
 			furca_buf_clear(&ret->result);
 	}
@@ -310,7 +332,7 @@ static void session_inspect(void *data, struct furca_view detail, struct furca_v
 
 	if (detail_text && name_text)
 		state = PyObject_CallMethod(session.calls, "inspect", "OO", detail_text, name_text);
-	if (!state || furca_codec_pack(state, NULL, out) < 0)
+	if (!state || furca_codec_pack(state, NULL, NULL, out) < 0)
 		told("furca: inspection");
 	Py_XDECREF(state);
 	Py_XDECREF(detail_text);
@@ -330,6 +352,7 @@ static void session_warm(void *data)
 {
 	static const char code[] = "None";
 	struct furca_host_run run = {
+		.memory = -1,
 		.code = {(const uint8_t *)code, (const uint8_t *)code + sizeof(code) - 1},
 	};
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
@@ -338,7 +361,7 @@ static void session_warm(void *data)
 	if (value)
 		outcome = PyObject_CallMethod(session.calls, "finish", "OO", Py_None, Py_None);
 	if (outcome)
-		(void)furca_codec_pack(outcome, NULL, &packed);
+		(void)furca_codec_pack(outcome, NULL, NULL, &packed);
 	PyErr_Clear();
 	Py_XDECREF(outcome);
 	Py_XDECREF(value);
@@ -437,7 +460,7 @@ static PyObject *method_pack(PyObject *self, PyObject *args)
 	PyObject *value, *hook = NULL;
 
 	if (!PyArg_ParseTuple(args, "O|O", &value, &hook) ||
-	    furca_codec_pack(value, hook == Py_None ? NULL : hook, &out) < 0)
+	    furca_codec_pack(value, hook == Py_None ? NULL : hook, NULL, &out) < 0)
 		return NULL;
 	return PyBytes_FromStringAndSize((const char *)out.data, (Py_ssize_t)out.len);
 }
@@ -456,7 +479,7 @@ static PyObject *method_unpack(PyObject *self, PyObject *args)
 		PyErr_SetString(PyExc_ValueError, "this is not one packed value within bounds");
 		return NULL;
 	}
-	return furca_codec_unpack(view, hook == Py_None ? NULL : hook);
+	return furca_codec_unpack(view, hook == Py_None ? NULL : hook, NULL);
 }
 
 static PyObject *method_serve(PyObject *self, PyObject *args)
@@ -485,6 +508,8 @@ static PyMethodDef methods[] = {
 	{"encode", furca_lanes_encode, METH_VARARGS, "A call as bytes."},
 	{"decode", furca_lanes_decode, METH_VARARGS, "An answer from bytes."},
 	{"open_lane", furca_lanes_open, METH_NOARGS, "A new lane's descriptor."},
+	{"send", furca_lanes_send, METH_VARARGS, "Sends bytes, and memory beside them."},
+	{"receive", furca_lanes_receive, METH_VARARGS, "Bytes, and memory that came beside them."},
 	{"pack", method_pack, METH_VARARGS, "A value as msgpack."},
 	{"unpack", method_unpack, METH_VARARGS, "A value from msgpack."},
 	{NULL, NULL, 0, NULL},
@@ -542,23 +567,25 @@ fail:
 
 static int load(PyObject *host_module)
 {
-	PyObject *modules = load_modules(host_module), *streams, *wire;
+	PyObject *modules = load_modules(host_module), *streams, *wire, *frames;
+	struct furca_lanes_hooks hooks;
 
 	if (!modules)
 		return -1;
 	session.calls = PyDict_GetItemString(modules, "calls");
 	streams = PyDict_GetItemString(modules, "streams");
 	wire = PyDict_GetItemString(modules, "capability");
+	frames = PyDict_GetItemString(modules, "_frames");
 	Py_INCREF(session.calls);
 	session.flush = PyObject_GetAttrString(streams, "flush");
-	PyObject *pack = PyObject_GetAttrString(wire, "pack_hook"),
-		 *unpack = PyObject_GetAttrString(wire, "unpack_hook");
-	PyObject *failed = PyObject_GetAttrString(wire, "failed");
-
-	furca_lanes_init(&session.host, pack, unpack, failed);
-	Py_XDECREF(pack);
-	Py_XDECREF(unpack);
-	Py_XDECREF(failed);
+	hooks = (struct furca_lanes_hooks){
+		.pack = PyObject_GetAttrString(wire, "pack_hook"),
+		.unpack = PyObject_GetAttrString(wire, "unpack_hook"),
+		.failed = PyObject_GetAttrString(wire, "failed"),
+		.store = PyObject_GetAttrString(frames, "store"),
+		.read = PyObject_GetAttrString(frames, "read"),
+	};
+	furca_lanes_init(&session.host, &hooks);
 	Py_DECREF(modules);
 	furca_runtime_watch_forks(flush_streams);
 	return PyErr_Occurred() ? -1 : 0;

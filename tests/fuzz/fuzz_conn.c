@@ -16,14 +16,14 @@ struct world {
 	uint64_t calls;
 };
 
-static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params)
+static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params, struct furca_fd *memory)
 {
 	struct world *w = user;
 
-	return furca_conn_request(&w->conn, msgid, "capability", params);
+	return furca_conn_request(&w->conn, msgid, "capability", params, memory);
 }
 
-static void on_done(void *user, uint64_t id, struct furca_view value, struct furca_view error)
+static void on_done(void *user, uint64_t id, struct furca_view value, struct furca_view error, struct furca_fd *memory)
 {
 	struct furca_view answer = furca_view_size(error) ? error : value;
 
@@ -40,7 +40,11 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 		(void)furca_caps_register(w->caps, 1, args, &err);
 	if (method == FURCA_METHOD_execute && furca_map_get(args, "code", &name) && name.kind == FURCA_STR) {
 		w->calls++;
-		furca_caps_call(w->caps, w->calls, 1, msgid, w->calls & 1, name.bytes, args, args);
+		struct furca_caps_request from = {
+			.id = w->calls, .client = 1, .execute_msgid = msgid, .read_only = w->calls & 1, .takes_frames = w->calls & 2,
+			.name = name.bytes, .args = args, .kwargs = args, .memory = FURCA_FD_NONE,
+		};
+		furca_caps_call(w->caps, &from);
 	}
 	if (method == FURCA_METHOD_cancel && furca_map_get(args, "handle", &name) && name.kind == FURCA_STR)
 		furca_caps_release(w->caps, name.bytes);
@@ -51,7 +55,7 @@ static void on_response(void *user, uint64_t msgid, const struct furca_value *er
 {
 	struct world *w = user;
 
-	furca_caps_answer(w->caps, 1, msgid, error, result);
+	furca_caps_answer(w->caps, 1, msgid, error, result, NULL);
 }
 
 static const struct furca_conn_events conn_events = {on_request, on_response};

@@ -1,4 +1,6 @@
 #include <check.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <msgpack.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,7 @@ static void copy(char *to, size_t size, struct furca_view from)
 	to[n] = '\0';
 }
 
-static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params)
+static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_view params, struct furca_fd *memory)
 {
 	if (seen.send_result < 0)
 		return seen.send_result;
@@ -52,7 +54,7 @@ static int on_send(void *user, uint64_t client, uint32_t msgid, struct furca_vie
 	return 0;
 }
 
-static void on_done(void *user, uint64_t id, struct furca_view value, struct furca_view error)
+static void on_done(void *user, uint64_t id, struct furca_view value, struct furca_view error, struct furca_fd *memory)
 {
 	struct furca_view text;
 
@@ -136,9 +138,36 @@ static struct furca_view view(const char *bytes, size_t n)
 	return (struct furca_view){(const uint8_t *)bytes, (const uint8_t *)bytes + n};
 }
 
+static void call_with(uint64_t id, uint64_t msgid, const char *name, bool read_only, struct furca_view args)
+{
+	struct furca_caps_request from = {
+		.id = id,
+		.client = 1,
+		.execute_msgid = msgid,
+		.read_only = read_only,
+		.name = view(name, strlen(name)),
+		.args = args,
+		.kwargs = view("\x80", 1),
+		.memory = FURCA_FD_NONE,
+	};
+
+	furca_caps_call(caps, &from);
+}
+
 static void call(uint64_t id, uint64_t client, const char *name, bool read_only)
 {
-	furca_caps_call(caps, id, client, 77, read_only, view(name, strlen(name)), view("\x90", 1), view("\x80", 1));
+	struct furca_caps_request from = {
+		.id = id,
+		.client = client,
+		.execute_msgid = 77,
+		.read_only = read_only,
+		.name = view(name, strlen(name)),
+		.args = view("\x90", 1),
+		.kwargs = view("\x80", 1),
+		.memory = FURCA_FD_NONE,
+	};
+
+	furca_caps_call(caps, &from);
 }
 
 static const struct furca_value nil = {.kind = FURCA_NIL};
@@ -148,7 +177,7 @@ static void answer(uint64_t client, uint64_t msgid)
 	static const uint8_t five = 5;
 	struct furca_value v = {.kind = FURCA_UINT, .u = 5, .raw = {&five, &five + 1}};
 
-	furca_caps_answer(caps, client, msgid, &nil, &v);
+	furca_caps_answer(caps, client, msgid, &nil, &v, NULL);
 }
 
 START_TEST(a_call_goes_to_who_offers_it_and_back)
@@ -301,7 +330,7 @@ START_TEST(calls_that_wait_are_sent_in_turn)
 	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
 	seen.send_result = -EAGAIN;
 	for (unsigned i = 0; i < 90; i++) /* the first execute floods, the others come late */
-		furca_caps_call(caps, 1 + i, 1, i < 80 ? 70 : i < 85 ? 71 : 72, false, view("a", 1), view("\x90", 1), view("\x80", 1));
+		call_with(1 + i, i < 80 ? 70 : i < 85 ? 71 : 72, "a", false, view("\x90", 1));
 	ck_assert_uint_eq(seen.sent, 0);
 	furca_caps_drop(caps, 1);  /* whoever asked has gone: never sent */
 	furca_caps_drop(caps, 40);
@@ -340,12 +369,49 @@ START_TEST(who_floods_is_refused_and_others_are_not)
 	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
 	seen.send_result = -EAGAIN;
 	for (unsigned i = 0; i < 10; i++)
-		furca_caps_call(caps, 1 + i, 1, 70, false, view("a", 1), view(big, N + 6), view("\x80", 1));
+		call_with(1 + i, 70, "a", false, view(big, N + 6));
 	ck_assert_uint_eq(seen.failed, 8);
 	ck_assert_str_eq(seen.type, "BlockingIOError");
 	call(100, 1, "a", false);
 	ck_assert_uint_eq(seen.failed, 8);
 	free(big);
+}
+END_TEST
+
+/* Arguments with an array, with its memory and without; one whose client did not ask. */
+START_TEST(an_array_goes_only_with_its_memory)
+{
+	static const char array[] = "\x91\xc7\x01\x03x";
+	struct furca_caps_request from = {.id = 1, .client = 1, .execute_msgid = 77, .name = view("a", 1), .args = view(array, 5),
+					  .kwargs = view("\x80", 1), .memory = FURCA_FD_NONE};
+
+	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
+	furca_caps_call(caps, &from);
+	ck_assert_uint_eq(seen.sent, 0);
+	ck_assert_str_eq(seen.type, "TypeError");
+	from.memory = furca_fd_own(open("/dev/null", O_RDONLY | O_CLOEXEC));
+	seen.send_result = -EOPNOTSUPP;
+	furca_caps_call(caps, &from);
+	ck_assert_uint_eq(seen.failed, 2);
+	seen.send_result = 0;
+	from.id = 2;
+	furca_caps_call(caps, &from);
+	ck_assert_uint_eq(seen.sent, 1);
+	/* It is answered with one by a client that sends no memory. */
+	struct furca_value v = {.raw = view(array, 5)};
+	furca_caps_answer(caps, 1, seen.msgid, &nil, &v, NULL);
+	ck_assert_str_eq(seen.type, "TypeError");
+	/* Such calls wait in small numbers only: each holds a descriptor. */
+	seen.send_result = -EAGAIN;
+	for (unsigned i = 0; i < FURCA_MAX_MEMORIES + 1; i++) {
+		if (from.memory.n < 0)
+			from.memory = furca_fd_own(open("/dev/null", O_RDONLY | O_CLOEXEC));
+		from.id = 10 + i;
+		furca_caps_call(caps, &from);
+	}
+	ck_assert_str_eq(seen.type, "BlockingIOError");
+	furca_caps_client_gone(caps, 1);
+	furca_fd_done(&from.memory);
 }
 END_TEST
 
@@ -355,7 +421,7 @@ static void answer_handle(uint64_t client, uint64_t msgid)
 	static const uint8_t value[] = "\x92\xc0\xc7\x03\x02obj";
 	struct furca_value v = {.kind = FURCA_ARRAY, .count = 2, .raw = {value, value + sizeof(value) - 1}};
 
-	furca_caps_answer(caps, client, msgid, &nil, &v);
+	furca_caps_answer(caps, client, msgid, &nil, &v, NULL);
 }
 
 START_TEST(a_handle_leads_back_to_its_client_and_to_nobody_else)
@@ -377,9 +443,9 @@ START_TEST(a_handle_leads_back_to_its_client_and_to_nobody_else)
 
 	/* As an argument: to its own client by its own text, to another as an unknown name. */
 	memcpy(args + 4, seen.handle, 17);
-	furca_caps_call(caps, 3, 1, 77, false, view("open", 4), view(args, 21), view("\x80", 1));
+	call_with(3, 77, "open", false, view(args, 21));
 	ck_assert_str_eq(seen.token, "obj");
-	furca_caps_call(caps, 4, 1, 77, false, view("take", 4), view(args, 21), view("\x80", 1));
+	call_with(4, 77, "take", false, view(args, 21));
 	ck_assert_str_eq(seen.token, seen.handle);
 
 	furca_caps_release(caps, view(seen.handle, 17));
@@ -487,6 +553,7 @@ int main(void)
 	tcase_add_test(tc, a_handle_has_the_effect_of_what_gave_it_and_goes_with_its_client);
 	tcase_add_test(tc, calls_that_wait_are_sent_in_turn);
 	tcase_add_test(tc, who_floods_is_refused_and_others_are_not);
+	tcase_add_test(tc, an_array_goes_only_with_its_memory);
 	tcase_add_test(tc, describe_lists_all_by_name);
 	tcase_add_test(tc, idmap_keeps_what_an_array_keeps);
 	suite_add_tcase(suite, tc);

@@ -100,7 +100,7 @@ static void call_capability(uint64_t execute_msgid, uint32_t n, const char *name
 	msgpack_pack_int(&pk, 21);
 	text(&pk, "kwargs");
 	msgpack_pack_map(&pk, 0);
-	ck_assert_int_eq(furca_conn_request(&peer.conn, n, "capability", view_of(&buf)), 0);
+	ck_assert_int_eq(furca_conn_request(&peer.conn, n, "capability", view_of(&buf), NULL), 0);
 	furca_buf_done(&buf);
 }
 

@@ -303,7 +303,7 @@ START_TEST(what_a_peer_does_not_read_is_bounded)
 	ck_assert_int_eq(r, -ENOBUFS);
 	ck_assert_uint_le(furca_conn_queued(&conn), FURCA_MAX_QUEUED_OUT);
 	ck_assert_uint_ge(sent, 16);
-	ck_assert_int_eq(furca_conn_request(&conn, 1, "capability", params), -ENOBUFS);
+	ck_assert_int_eq(furca_conn_request(&conn, 1, "capability", params, NULL), -ENOBUFS);
 	free(big);
 }
 END_TEST

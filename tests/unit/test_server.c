@@ -34,7 +34,8 @@ void furca_engine_client_gone(struct furca_engine *engine, furca_client_id clien
 	engine->gone++;
 }
 
-void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error)
+void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
+				  struct furca_fd *memory)
 {
 }
 

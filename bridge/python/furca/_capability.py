@@ -7,7 +7,7 @@ import threading
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ._wire import Handle
+from ._wire import Frame, Handle
 
 EFFECTS = ("read", "write")
 
@@ -70,7 +70,9 @@ class Kept:
                 del self._objects[token], self._tokens[id(value)]
 
     def back(self, value: Any) -> Any:
-        """Arguments with the objects in the place of their handles."""
+        """Arguments with the objects in the place of their handles, and arrays in that of their bytes."""
+        if isinstance(value, Frame):
+            return value.load()
         if isinstance(value, Handle):
             entry = self._objects.get(value.data.decode(errors="replace"))
             return entry[0] if entry else value

@@ -6,12 +6,13 @@ import itertools
 import os
 import socket
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
+from . import _frames
 from ._capability import Capability, Kept, declarations, failure, function_of
 from ._result import EngineGone, ProtocolError, Result, checked
 from ._start import PrivateEngine, default_socket
-from ._wire import Handle, pack, unpacker, without_none
+from ._wire import Frame, Handle, Memory, pack, unpacker, without_none
 
 OnOutput = Callable[[str, str], Any]
 SessionKey = Union[int, str, None]
@@ -53,11 +54,14 @@ class Engine:
     object. Engine(path) connects to that socket only. Engine(start=True) always starts a private one.
 
     With raise_errors (the default) an execution that is not ok is raised as an ExecutionError; without, it is returned as data.
+    With frames, numpy arrays and pandas frames and series pass to and from capabilities as they are, by shared memory: both sides need those
+    packages in versions that read each other's. Of what comes from a session only such values are read, nothing else is run.
     """
 
     def __init__(self, path: Optional[str] = None, *, start: Union[bool, str] = "auto", program: Optional[str] = None,
-                 options: Sequence[str] = (), raise_errors: bool = True) -> None:
+                 options: Sequence[str] = (), raise_errors: bool = True, frames: bool = False) -> None:
         self.raise_errors = raise_errors
+        self._frames = frames
         self._private: Optional[PrivateEngine] = None
         self._socket = self._connect(path, start, program, options)
         self._ids = itertools.count(1)
@@ -69,6 +73,8 @@ class Engine:
         self._workers = concurrent.futures.ThreadPoolExecutor(64, "furca-capability")
         self._reader = threading.Thread(target=self._read, name="furca-reader", daemon=True)
         self._reader.start()
+        if frames:
+            self._checked("hello", client="furca python", frames=True)
 
     def _connect(self, path: Optional[str], start: Union[bool, str], program: Optional[str], options: Sequence[str]) -> socket.socket:
         if start is not True:
@@ -106,12 +112,20 @@ class Engine:
         self.close()
 
     def _send(self, message: List[Any]) -> None:
-        data = pack(message)
-        with self._send_lock:
-            try:
-                self._socket.sendall(data)
-            except OSError as e:
-                raise self._gone or EngineGone("the connection to the engine failed: %s" % e) from None
+        buffers: Optional[List[Any]] = [] if self._frames and message[0] == 1 else None
+        data = pack(message, buffers)
+        memory = _frames.store(buffers) if buffers else -1
+        try:
+            with self._send_lock:
+                sent = 0
+                if memory >= 0:
+                    sent = socket.send_fds(self._socket, [data], [memory])
+                self._socket.sendall(memoryview(data)[sent:])
+        except OSError as e:
+            raise self._gone or EngineGone("the connection to the engine failed: %s" % e) from None
+        finally:
+            if memory >= 0:
+                os.close(memory)
 
     def _start(self, method: str, arguments: Dict[str, Any], on_output: Optional[OnOutput] = None, raise_errors: bool = True) -> Call:
         call = Call(self, next(self._ids), on_output, raise_errors)
@@ -128,15 +142,23 @@ class Engine:
         return call
 
     def _read(self) -> None:
-        unpack = unpacker()
+        frames: List[Frame] = []
+        memories: List[int] = []
+        unpack = unpacker(frames.append if self._frames else None)
         why = "the engine closed the connection"
         try:
             while True:
-                data = self._socket.recv(1 << 18)
+                data, came = self._receive()
+                memories += came
                 if not data:
                     break
                 unpack.feed(data)
                 for message in unpack:
+                    if frames:  # a message with arrays has one memory beside it
+                        memory = Memory(memories.pop(0))
+                        for frame in frames:
+                            frame.memory = memory
+                        frames.clear()
                     self._take(message)
         except OSError as e:
             why = "the connection to the engine failed: %s" % e
@@ -147,6 +169,12 @@ class Engine:
             left, self._calls = list(self._calls.values()), {}
         for call in left:
             call._future.set_exception(self._gone)
+
+    def _receive(self) -> Tuple[bytes, List[int]]:
+        if not self._frames:
+            return self._socket.recv(1 << 18), []
+        data, came, _, _ = socket.recv_fds(self._socket, 1 << 18, 8, socket.MSG_CMSG_CLOEXEC)
+        return data, list(came)
 
     def _take(self, message: List[Any]) -> None:
         if message[0] == 1:
@@ -177,7 +205,7 @@ class Engine:
             error = failure(e)
         try:
             self._send([1, msgid, error, value])
-        except TypeError as e:
+        except (TypeError, ValueError) as e:
             self._send([1, msgid, failure(e), None])
         except EngineGone:
             pass

@@ -1,9 +1,12 @@
 """What crosses the socket: msgpack-rpc messages, and the forms of values that msgpack has not."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping
+import os
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import msgpack
+
+from . import _frames
 
 BIG_INTEGER, HANDLE = 1, 2
 
@@ -26,6 +29,41 @@ class Handle:
         return hash(self.data)
 
 
+class Memory:
+    """What came beside one message: its arrays' bytes, read when the first of them is."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._view = fd, None  # type: ignore[var-annotated]
+
+    def view(self) -> Any:
+        if self._view is None and self._fd >= 0:
+            try:
+                self._view = _frames.read(self._fd)
+            finally:
+                self.close()
+        return self._view
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    __del__ = close
+
+
+class Frame:
+    """An array or frame as it came."""
+
+    __slots__ = ("data", "memory")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.memory: Optional[Memory] = None
+
+    def load(self) -> Any:
+        return _frames.load(self.data, self.memory.view() if self.memory is not None else None)
+
+
 def _other(value: Any) -> Any:
     if isinstance(value, int):
         return msgpack.ExtType(BIG_INTEGER, value.to_bytes((value.bit_length() + 8) // 8, "big", signed=True))
@@ -45,17 +83,29 @@ def _ext(code: int, data: bytes) -> Any:
     return msgpack.ExtType(code, data)
 
 
-def pack(message: List[Any]) -> bytes:
-    """Bytes of one message. TypeError for a value that has no form."""
+def pack(message: List[Any], buffers: Optional[List[Any]] = None) -> bytes:
+    """Bytes of one message. TypeError for a value that has no form. Arrays and frames have one where `buffers` takes what goes beside it."""
+    def other(value: Any) -> Any:
+        if buffers is not None and _frames.is_frame(value):
+            return msgpack.ExtType(_frames.EXT, _frames.dump(value, buffers))
+        return _other(value)
+
     try:
-        return bytes(msgpack.packb(message, default=_other, use_bin_type=True))
+        return bytes(msgpack.packb(message, default=other, use_bin_type=True))
     except UnicodeEncodeError as e:
         raise TypeError("text with lone surrogates has no form on the wire: %s" % e) from None
 
 
-def unpacker() -> Any:
-    """Takes bytes by feed() and yields messages. Its bound is the engine's for one answer."""
-    return msgpack.Unpacker(raw=False, strict_map_key=False, ext_hook=_ext, max_buffer_size=320 << 20)
+def unpacker(on_frame: Optional[Callable[[Frame], None]] = None) -> Any:
+    """Takes bytes by feed() and yields messages. Its bound is the engine's for one answer. `on_frame` is told of each array or frame."""
+    def ext(code: int, data: bytes) -> Any:
+        if code == _frames.EXT and on_frame is not None:
+            frame = Frame(data)
+            on_frame(frame)
+            return frame
+        return _ext(code, data)
+
+    return msgpack.Unpacker(raw=False, strict_map_key=False, ext_hook=ext, max_buffer_size=320 << 20)
 
 
 def without_none(arguments: Mapping[str, Any]) -> Dict[str, Any]:

@@ -1,0 +1,235 @@
+"""Arrays and frames on the wire: pickle protocol 5, their buffers out of band in a sealed memfd (doc/bridge.md). One form for the client
+package and for code in sessions, where this very file is built in. Nothing is imported before it is needed.
+
+A value is ext 3: >BHQI format, bytes of versions, where its buffers begin in the message's memfd, their number; >Q each one's size; versions as
+text; pickled bytes. Buffers lie one behind the other, each at a multiple of 64. A message with such values has one memfd, even if an empty one.
+
+What is read may only be made of the classes named here: bytes from elsewhere cannot make this process call anything else.
+"""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, List, Optional, Tuple
+
+EXT = 3
+FORMAT = 1
+ALIGN = 64
+MAX_BYTES = 1 << 30
+MAX_BUFFERS = 4096
+
+_KINDS = {
+    "numpy": {"ndarray"},
+    "pandas": {"DataFrame", "Series", "Index", "RangeIndex", "MultiIndex", "DatetimeIndex", "TimedeltaIndex", "PeriodIndex",
+               "CategoricalIndex", "IntervalIndex", "Categorical"},
+}
+
+# F_ADD_SEALS, F_GET_SEALS; seal, shrink, grow, write. In fcntl only since 3.9, and not in every build.
+_ADD, _GET, _SEALS = 1033, 1034, 15
+
+_ALLOWED = {
+    "builtins": {"slice", "complex", "set", "frozenset", "bytearray", "range"},
+    "_codecs": {"encode"},
+    "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
+    "decimal": {"Decimal"},
+    "uuid": {"UUID"},
+    "zoneinfo": {"ZoneInfo", "ZoneInfo._unpickle"},
+    "pytz": {"_UTC", "_p"},
+    "dateutil.tz.tz": {"tzutc", "tzoffset", "tzlocal", "tzfile"},
+    "dateutil.zoneinfo": set(),
+    "numpy": {"ndarray", "dtype"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},
+    "numpy.core.numeric": {"_frombuffer"},
+    "pandas": {"DataFrame", "Series", "Timestamp", "Timedelta", "Period", "Interval", "Categorical", "NA", "NaT"},
+    "pandas.core.frame": {"DataFrame"},
+    "pandas.core.series": {"Series"},
+    "pandas.core.internals.managers": {"BlockManager", "SingleBlockManager"},
+    "pandas.core.internals.blocks": {"new_block"},
+    "pandas._libs.internals": {"_unpickle_block", "BlockManager", "BlockPlacement"},
+    "pandas._libs.arrays": {"__pyx_unpickle_NDArrayBacked", "NDArrayBacked"},
+    "pandas._libs.missing": {"NA", "NAType"},
+    "pandas._libs.interval": {"Interval", "__pyx_unpickle_IntervalMixin"},
+    "pandas._libs.tslibs.nattype": {"_nat_unpickle", "__nat_unpickle", "NaT"},
+    "pandas._libs.tslibs.timestamps": {"_unpickle_timestamp", "Timestamp"},
+    "pandas._libs.tslibs.timedeltas": {"_timedelta_unpickle", "Timedelta"},
+    "pandas._libs.tslibs.period": {"Period", "_unpickle_period"},
+    "pandas.core.indexes.base": {"_new_Index", "Index"},
+    "pandas.core.indexes.datetimes": {"_new_DatetimeIndex", "DatetimeIndex"},
+    "pandas.core.indexes.period": {"_new_PeriodIndex", "PeriodIndex"},
+    "pandas.core.indexes.frozen": {"FrozenList"},
+    "pandas.core.flags": {"Flags"},
+}
+# Modules, the first without those below it, of which classes with such names are allowed: they only hold values.
+_CLASSES = {
+    "pandas": ("Index", "Dtype"),
+    "pandas.core.indexes": ("Index",),
+    "pandas.arrays": ("Array",),
+    "pandas.core.arrays": ("Array", "Categorical", "Dtype"),
+    "pandas.core.dtypes.dtypes": ("Dtype",),
+    "pandas._libs.tslibs.offsets": ("",),
+    "numpy.dtypes": ("DType",),
+}
+
+
+def is_frame(value: Any) -> bool:
+    kind = type(value)
+    module = kind.__module__
+    return isinstance(module, str) and kind.__name__ in _KINDS.get(module.partition(".")[0], ())
+
+
+def _versions() -> str:
+    found = ["python %d.%d" % sys.version_info[:2]]
+    for name in _KINDS:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version is not None:
+            found.append("%s %s" % (name, version))
+    return ", ".join(found)
+
+
+def _end(buffers: List[Any]) -> int:
+    at = 0
+    for buffer in buffers:
+        at = (at + buffer.nbytes + ALIGN - 1) & -ALIGN
+    return at
+
+
+def dump(value: Any, buffers: List[Any]) -> bytes:
+    """The ext's bytes of a value; its buffers are added to the message's. TypeError for what cannot be pickled, ValueError over a bound."""
+    import pickle
+    import struct
+
+    raw: List[Any] = []
+    try:
+        data = pickle.dumps(value, protocol=5, buffer_callback=lambda buffer: raw.append(buffer.raw()))
+    except Exception as error:
+        raise TypeError("this %s cannot be sent: %s" % (type(value).__name__, error)) from None
+    base = _end(buffers)
+    if base + _end(raw) > MAX_BYTES or len(raw) + len(buffers) > MAX_BUFFERS:
+        raise ValueError("arrays of one message may have %d bytes in %d buffers; send parts of them" % (MAX_BYTES, MAX_BUFFERS))
+    buffers.extend(raw if raw or buffers else [memoryview(b"")])  # a message with arrays always has its memory
+    versions = _versions().encode("ascii", "replace")
+    head = struct.pack(">BHQI", FORMAT, len(versions), base, len(raw))
+    return b"".join([head, struct.pack(">%dQ" % len(raw), *(b.nbytes for b in raw)), versions, data])
+
+
+def store(buffers: List[Any]) -> int:
+    """A sealed memfd with the message's buffers."""
+    import fcntl
+
+    fd = os.memfd_create("furca", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        at = 0
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            done = 0
+            while done < view.nbytes:
+                done += os.pwrite(fd, view[done:done + (256 << 20)], at + done)
+            at = (at + view.nbytes + ALIGN - 1) & -ALIGN
+        os.ftruncate(fd, at)
+        fcntl.fcntl(fd, _ADD, _SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def read(fd: int) -> memoryview:
+    """A message's memfd, copied into memory of this process's own; what another process seals can still be too much."""
+    import fcntl
+    import mmap
+
+    size = os.fstat(fd).st_size
+    if fcntl.fcntl(fd, _GET) & _SEALS != _SEALS or size > MAX_BYTES:
+        raise ValueError("the message's arrays are no sealed memory of at most %d bytes" % MAX_BYTES)
+    if size == 0:
+        return memoryview(bytearray())
+    region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if size >= 2 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            region.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass
+    view = memoryview(region)
+    done = 0
+    while done < size:
+        n = os.preadv(fd, [view[done:done + (256 << 20)]], done)
+        if n <= 0:
+            raise ValueError("the message's arrays are cut short")
+        done += n
+    return view
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """How pickle names a class method: only those in the table."""
+    return _find(getattr(owner, "__module__", ""), "%s.%s" % (getattr(owner, "__qualname__", ""), name))
+
+
+def _find(module: str, name: str) -> Any:
+    import importlib
+
+    if (module, name) == ("builtins", "getattr"):
+        return _attribute
+    known = module.replace("numpy._core", "numpy.core", 1)
+    allowed = name in _ALLOWED.get(known, ())
+    for prefix, ends in _CLASSES.items():
+        below = prefix != "pandas" and known.startswith(prefix + ".")
+        allowed = allowed or (known == prefix or below) and name.isidentifier() and name.endswith(ends)
+    if not allowed:
+        raise TypeError("%s.%s is no part of an array or frame that may be read" % (module, name))
+    places = [module]
+    if known.startswith("numpy.core"):
+        places += ["numpy._core" + known[len("numpy.core"):], known]
+    for place in places:
+        try:
+            found: Any = importlib.import_module(place)
+        except ImportError:
+            continue
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is not None and (name in _ALLOWED.get(known, ()) or isinstance(found, type)):
+            return found
+    root = module.partition(".")[0]
+    if root not in sys.modules:
+        raise ImportError("it needs %s, which is not installed here" % root)
+    raise ImportError("%s %s has no %s.%s" % (root, getattr(sys.modules[root], "__version__", "here"), module, name))
+
+
+def _split(payload: Any, memory: Optional[memoryview]) -> Tuple[str, Any, List[Any]]:
+    import struct
+
+    try:
+        format_, n_versions, at, n = struct.unpack_from(">BHQI", payload)
+        if format_ != FORMAT or n > MAX_BUFFERS:
+            raise ValueError("of another format")
+        sizes = struct.unpack_from(">%dQ" % n, payload, 15)
+    except struct.error:
+        raise ValueError("an array or frame is cut short") from None
+    begin = 15 + 8 * n
+    versions = bytes(payload[begin:begin + n_versions]).decode("ascii", "replace")
+    buffers, end = [], 0 if memory is None else memory.nbytes
+    for size in sizes:
+        if size > end or at > end - size:
+            raise ValueError("an array or frame lies outside the memory that came with it")
+        if memory is not None:
+            buffers.append(memory[at:at + size])
+        at = (at + size + ALIGN - 1) & -ALIGN
+    return versions, payload[begin + n_versions:], buffers
+
+
+def load(payload: Any, memory: Optional[memoryview]) -> Any:
+    """The value of an ext's bytes. ImportError, TypeError or ValueError, which say by what it was made and what reads it, where it cannot be."""
+    import io
+    import pickle
+
+    versions, data, buffers = _split(memoryview(payload), memory)
+
+    class Reader(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            return _find(module, name)
+
+    try:
+        return Reader(io.BytesIO(data), buffers=buffers).load()
+    except ImportError as error:
+        raise ImportError("an array or frame made by %s cannot be read by %s: %s" % (versions, _versions(), error)) from None
+    except Exception as error:
+        raise TypeError("an array or frame made by %s cannot be read by %s: %s" % (versions, _versions(), error)) from None
