@@ -178,7 +178,9 @@ static int host_call(struct host *host)
 	return r < 0 ? r : host_receive(host, FURCA_HOST_DONE);
 }
 
-static int engine_call(struct furca_client *client, const char *mode, const char *code)
+static struct furca_client *client;
+
+static int engine_call(const char *mode, const char *code)
 {
 	struct furca_execute args = FURCA_EXECUTE("bash", code);
 	struct furca_result result = {0};
@@ -207,71 +209,36 @@ static int new_bash(const char *code)
 /* What is measured, with what it needs at hand. */
 static struct bare bare;
 static struct host host;
-static struct furca_client *client;
 static char *replay; /* code that sources the variables' declarations */
 
-static int do_bare(void)
+static int do_bare(void *arg)
 {
 	return bare_call(&bare);
 }
 
-static int do_host(void)
+static int do_host(void *arg)
 {
 	return host_call(&host);
 }
 
-static int do_stateful(void)
+static int do_stateful(void *arg)
 {
-	return engine_call(client, "stateful", ":");
+	return engine_call("stateful", ":");
 }
 
-static int do_read(void)
+static int do_read(void *arg)
 {
-	return engine_call(client, "read_only", ":");
+	return engine_call("read_only", ":");
 }
 
-static int do_stateless(void)
+static int do_stateless(void *arg)
 {
-	return engine_call(client, "stateless", ":");
+	return engine_call("stateless", ":");
 }
 
-static int do_new(void)
+static int do_new(void *arg)
 {
-	return new_bash(":");
-}
-
-static int do_replay(void)
-{
-	return new_bash(replay);
-}
-
-/* Two things in turn, `pause_us` before each so that what furca does between calls has been done. */
-static int compare(struct furca_bench_series *a, int (*do_a)(void), struct furca_bench_series *b, int (*do_b)(void), int rounds,
-		   int per_round, unsigned pause_us)
-{
-	for (int round = -3; round < rounds; round++) {
-		struct furca_bench_series *series[] = {a, b};
-		int (*doing[])(void) = {do_a, do_b};
-
-		if (round == 0)
-			a->n = b->n = 0;
-		for (int k = 0; k < 2; k++) {
-			double us = 0;
-
-			for (int i = 0; i < per_round; i++) {
-				if (pause_us)
-					(void)usleep(pause_us);
-				double begin = furca_bench_now_us();
-				if (doing[k]() < 0)
-					return -EIO;
-				us += furca_bench_now_us() - begin;
-			}
-			furca_bench_add(series[k], us / per_round);
-		}
-	}
-	furca_bench_print(a);
-	furca_bench_print(b);
-	return 0;
+	return new_bash(arg);
 }
 
 static int fill_session(void)
@@ -284,61 +251,90 @@ static int fill_session(void)
 	if (file.n < 0 || asprintf(&all, "FURCA_BENCH_FILE=%s; %s", path, code) < 0 ||
 	    asprintf(&replay, ". %s 2>/dev/null; :", path) < 0)
 		return -errno;
-	return engine_call(client, "stateful", all);
+	return engine_call("stateful", all);
 }
 
-static int rate(void)
+static int do_output(void *arg)
 {
-	static struct furca_bench_series output = {.name = "100 MB of output"};
 	char code[64];
 
 	(void)snprintf(code, sizeof(code), "head -c %d /dev/zero", OUTPUT_BYTES);
-	for (int i = 0; i < FEW; i++) {
-		double begin = furca_bench_now_us();
+	return engine_call("stateful", code);
+}
 
-		if (engine_call(client, "stateful", code) < 0)
-			return 1;
-		furca_bench_add(&output, furca_bench_now_us() - begin);
-	}
-	furca_bench_print(&output);
-	(void)printf("%.0f MB/s\n", (double)OUTPUT_BYTES / furca_bench_percentile(&output, 50));
+/* One line: the two series of a comparison, in turn. */
+struct pair {
+	struct furca_bench_task tasks[2]; /* over, under */
+	struct furca_bench_line line;
+};
+
+static int compare(struct pair *pair, unsigned rounds)
+{
+	pair->line.over = pair->tasks[0].series;
+	pair->line.under = pair->tasks[1].series;
+	if (furca_bench_rounds(pair->tasks, 2, rounds) < 0)
+		return -EIO;
+	(void)furca_bench_say(&pair->line);
 	return 0;
 }
 
-/* 1 where any goal is missed, else 77 where something could not be said. */
-static void judge(int *status, int one)
+static int measure_calls(void)
 {
-	if (one == 1 || *status == 0)
-		*status = one;
+	static struct furca_bench_series marker = {.name = "`:` over bare pipes", .role = FURCA_BENCH_PEER}, in_host = {.name = "`:` in the host"},
+					 whole = {.name = "`:` end to end"}, again = {.name = "`:` over bare pipes, again", .role = FURCA_BENCH_PEER};
+	struct pair host_line = {
+		.tasks = {{&in_host, do_host, NULL, PER_ROUND, 0}, {&marker, do_bare, NULL, PER_ROUND, 0}},
+		.line = {.name = "in the host / over bare pipes", .workload = "a stateful `:`", .sense = FURCA_BENCH_AT_MOST, .goal = 1.2}};
+	struct pair whole_line = {
+		.tasks = {{&whole, do_stateful, NULL, PER_ROUND, 0}, {&again, do_bare, NULL, PER_ROUND, 0}},
+		.line = {.name = "end to end / over bare pipes", .workload = "a stateful `:` by the C client, committed each time",
+			 .sense = FURCA_BENCH_NO_GOAL}};
+
+	return compare(&host_line, ROUNDS) < 0 ? -EIO : compare(&whole_line, FEW);
 }
 
-static int measure(void)
+static int measure_modes(void)
 {
-	static struct furca_bench_series marker = {.name = "`:` over bare pipes"}, in_host = {.name = "`:` in the host"},
-					 stateful = {.name = "stateful `:`"}, reading = {.name = "read-only `:`"},
-					 fresh = {.name = "`bash -c :`"}, stateless = {.name = "stateless `:`"},
-					 large = {.name = "read-only `:`, 10,000 variables"}, replayed = {.name = "replayed in a new bash"};
-	int status = 0;
+	static struct furca_bench_series stateful = {.name = "stateful `:`"}, reading = {.name = "read-only `:`"},
+					 fresh = {.name = "`bash -c :`", .role = FURCA_BENCH_PEER}, stateless = {.name = "stateless `:`"},
+					 large = {.name = "read-only `:`, 10,000 variables"},
+					 replayed = {.name = "replayed in a new bash", .role = FURCA_BENCH_PEER};
+	struct pair read_line = {
+		.tasks = {{&reading, do_read, NULL, 2, PARKED_US}, {&stateful, do_stateful, NULL, 2, PARKED_US}},
+		.line = {.name = "read-only / stateful", .workload = "`:`, a parked copy at hand", .sense = FURCA_BENCH_AT_MOST, .goal = 2}};
+	struct pair stateless_line = {
+		.tasks = {{&fresh, do_new, (void *)":", 4, PARKED_US}, {&stateless, do_stateless, NULL, 4, PARKED_US}},
+		.line = {.name = "`bash -c :` / stateless", .workload = "`:`", .sense = FURCA_BENCH_AT_LEAST, .goal = 2.5}};
+	struct pair replay_line = {
+		.tasks = {{&replayed, do_new, NULL, 2, PARKED_US}, {&large, do_read, NULL, 2, PARKED_US}},
+		.line = {.name = "replayed / read-only", .workload = "`:` with 10,000 variables", .sense = FURCA_BENCH_AT_LEAST, .goal = 100}};
 
-	if (compare(&in_host, do_host, &marker, do_bare, ROUNDS, PER_ROUND, 0) < 0)
-		return 1;
-	judge(&status, furca_bench_ratio("in the host / over bare pipes", &in_host, &marker, 1.2, true));
-	if (engine_call(client, "stateful", "x=1") < 0 || compare(&reading, do_read, &stateful, do_stateful, ROUNDS, 2, PARKED_US) < 0)
-		return 1;
-	judge(&status, furca_bench_ratio("read-only / stateful", &reading, &stateful, 2.0, true));
-	if (compare(&fresh, do_new, &stateless, do_stateless, ROUNDS, 4, 1000) < 0)
-		return 1;
-	judge(&status, furca_bench_ratio("`bash -c :` / stateless", &fresh, &stateless, 2.5, false));
-	if (fill_session() < 0 || compare(&replayed, do_replay, &large, do_read, FEW, 2, PARKED_US) < 0)
-		return 1;
-	judge(&status, furca_bench_ratio("replayed / read-only", &replayed, &large, 100, false));
-	judge(&status, rate());
-	return status;
+	if (engine_call("stateful", "x=1") < 0 || compare(&read_line, ROUNDS) < 0 || compare(&stateless_line, ROUNDS) < 0 ||
+	    fill_session() < 0)
+		return -EIO;
+	replay_line.tasks[0].arg = replay;
+	return compare(&replay_line, FEW);
+}
+
+static int measure_output(void)
+{
+	static struct furca_bench_series took = {.name = "100 MB of output"}, rate = {.name = "output", .unit = "MB/s"};
+	struct furca_bench_task task = {&took, do_output, NULL, 1, PARKED_US};
+	struct furca_bench_line line = {.name = "output", .workload = "head -c 100M /dev/zero, kept whole", .over = &rate,
+					.sense = FURCA_BENCH_AT_LEAST, .goal = 1000};
+
+	if (furca_bench_rounds(&task, 1, FEW) < 0)
+		return -EIO;
+	for (size_t i = 0; i < took.n; i++)
+		furca_bench_add(&rate, OUTPUT_BYTES / took.values[i]);
+	(void)furca_bench_say(&line);
+	return 0;
 }
 
 int main(void)
 {
 	struct furca_error err;
+	bool complete = true;
 
 	if (furca_bench_begin("bench bash: calls against a bare pipe, a new bash, a replayed session", FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
@@ -348,7 +344,8 @@ int main(void)
 		(void)complain(err.message);
 		return 77;
 	}
-	int status = measure();
+	if (measure_calls() < 0 || measure_modes() < 0 || measure_output() < 0)
+		complete = false;
 	if (replay) {
 		*strchr(replay + 2, ' ') = '\0';
 		(void)unlink(replay + 2);
@@ -359,5 +356,5 @@ int main(void)
 	(void)close(host.control);
 	(void)waitpid(bare.pid, NULL, 0);
 	(void)waitpid(host.pid, NULL, 0);
-	return status;
+	return complete ? furca_bench_status() : 1;
 }

@@ -11,7 +11,9 @@
 
 #define ROUNDS 16 /* reads of one pipe before the others have their turn */
 
-static uint8_t bytes[65536]; /* one thread, one loop: nobody else reads while fn runs on them */
+#define LARGE_PIPE (1 << 20) /* for what writes much: a small one fills, and its writer sleeps, at every 64 KiB */
+
+static uint8_t bytes[1 << 18]; /* one thread, one loop: nobody else reads while fn runs on them */
 
 /* One read. 1: bytes came; 0: not now, or ended, or closed by fn. */
 static int read_once(struct furca_drain *d, size_t most)
@@ -29,6 +31,11 @@ static int read_once(struct furca_drain *d, size_t most)
 		furca_loop_drop(d->loop, &d->op);
 		d->fn(d->owner, d->which, bytes, 0);
 		return 0;
+	}
+	d->total += (size_t)n;
+	if (!d->large && d->total > LARGE_PIPE) { /* not before, since all pipes of a user together are bounded */
+		d->large = true;
+		(void)fcntl(d->fd.n, F_SETPIPE_SZ, LARGE_PIPE);
 	}
 	d->open_mark = &open; /* cppcheck-suppress autoVariables ; taken back below, unless d has gone */
 	d->fn(d->owner, d->which, bytes, (size_t)n);

@@ -13,6 +13,8 @@ struct furca_drain {
 	struct furca_fd fd;
 	furca_op_id op, again;
 	bool ended;
+	bool large; /* the pipe has been made so */
+	uint64_t total;
 	unsigned *open_mark;
 	int which;
 	furca_drain_fn *fn;

@@ -83,10 +83,43 @@ static void overflow(struct furca_output *o)
 	if (o->spill.n < 0)
 		o->spill_failed = true;
 	spill(o, o->head.data, o->head.len);
-	if (o->head.len > keep) {
+	if (o->head.len <= keep)
+		return;
+	if (o->spilled < o->head.len)
 		tail_add(o, o->head.data + keep, o->head.len - keep);
-		o->head.len = keep;
+	o->head.len = keep;
+}
+
+/* Bytes of the file; what cannot be had is zeros. */
+static void read_file(const struct furca_output *o, uint64_t offset, uint8_t *to, size_t n)
+{
+	if (o->map) {
+		memcpy(to, o->map + offset, n);
+		return;
 	}
+	while (n > 0) {
+		ssize_t got = pread(o->spill.n, to, n, (off_t)offset);
+
+		if (got <= 0) {
+			memset(to, 0, n);
+			return;
+		}
+		to += got;
+		offset += (uint64_t)got;
+		n -= (size_t)got;
+	}
+}
+
+/* The file takes no more: its last bytes become the ring's first. */
+static void tail_load(struct furca_output *o)
+{
+	size_t n = (size_t)FURCA_MIN(o->tail_size, o->spilled - FURCA_MIN(o->spilled, o->head.len));
+	FURCA_AUTO_FREE uint8_t *bytes = malloc(n + 1);
+
+	if (!bytes)
+		return;
+	read_file(o, o->spilled - n, bytes, n);
+	tail_add(o, bytes, n);
 }
 
 void furca_output_add(struct furca_output *o, const uint8_t *data, size_t n)
@@ -104,9 +137,20 @@ void furca_output_add(struct furca_output *o, const uint8_t *data, size_t n)
 			return;
 		overflow(o);
 	}
+	uint64_t before = o->total - n;
+	bool whole = o->spilled == before;
+
 	spill(o, data, n);
-	if (o->tail_size)
+	if (o->spilled == o->total)
+		return; /* the file has it all, so the tail is read from there when it is asked for */
+	if (!o->tail_size)
+		return;
+	if (!whole) {
 		tail_add(o, data, n);
+		return;
+	}
+	tail_load(o);
+	tail_add(o, data + (o->spilled - before), n - (size_t)(o->spilled - before));
 }
 
 /* Length of the character that begins at `p`, or minus the number of bytes that are none (the longest bad part). */
@@ -185,6 +229,19 @@ size_t furca_utf8_whole(const uint8_t *data, size_t n)
 	return n;
 }
 
+/* The last `n` bytes that came. */
+static void copy_tail(const struct furca_output *o, uint8_t *to, size_t n)
+{
+	if (o->spilled == o->total && (o->map || o->spill.n >= 0)) {
+		read_file(o, o->total - n, to, n);
+		return;
+	}
+	size_t from = (o->tail_at + o->tail_size - n) % o->tail_size, first = FURCA_MIN(n, o->tail_size - from);
+
+	memcpy(to, o->tail + from, first);
+	memcpy(to + first, o->tail, n - first);
+}
+
 uint64_t furca_output_text(const struct furca_output *o, struct furca_buf *out)
 {
 	size_t tail = FURCA_MIN(o->total - FURCA_MIN(o->total, o->head.len), o->tail_size);
@@ -199,9 +256,7 @@ uint64_t furca_output_text(const struct furca_output *o, struct furca_buf *out)
 		furca_utf8_lossy(out, o->head.data, o->head.len);
 		return left_out + tail;
 	}
-	size_t from = (o->tail_at + o->tail_size - tail) % o->tail_size, first = FURCA_MIN(tail, o->tail_size - from);
-	memcpy(joined, o->tail + from, first);
-	memcpy(joined + first, o->tail, tail - first);
+	copy_tail(o, joined, tail);
 	size_t head = o->head.len, skip = 0;
 	if (left_out > 0) {
 		head = furca_utf8_whole(o->head.data, o->head.len);
@@ -230,6 +285,8 @@ void furca_output_seal(struct furca_output *o)
 
 		if (map != MAP_FAILED)
 			o->map = map;
+		else if (o->spilled == o->total && o->tail_size)
+			tail_load(o);
 	}
 	furca_fd_done(&o->spill);
 	if (o->map) {
