@@ -15,6 +15,7 @@
 struct furca_call;
 struct furca_session;
 struct furca_zygote;
+struct furca_spare;
 struct furca_kept;
 struct furca_lost;
 struct furca_cells;
@@ -44,6 +45,7 @@ struct furca_engine {
 	struct furca_init *surface;
 	struct furca_host *hosts;	  /* all of them */
 	struct furca_zygote *zygotes;
+	struct furca_spare *spares;
 	struct furca_cells *cells;
 	struct furca_early_exit early[64];
 	unsigned early_at;

@@ -7,6 +7,7 @@
 
 #include "engine/engine_private.h"
 #include "engine/env.h"
+#include "engine/stateless.h"
 #include "engine/output.h"
 
 #include "base/banned.h"
@@ -66,6 +67,7 @@ static void zygote_free(struct furca_zygote *z)
 	}
 	furca_loop_drop(engine->loop, &z->stuck_op);
 	furca_loop_drop(engine->loop, &z->idle_op);
+	furca_spare_end(engine, z->host);
 	furca_host_drop(z->host);
 	free(z);
 }

@@ -1,11 +1,14 @@
 #include "engine/stateless.h"
 
+#include <stdlib.h>
+
 #include "engine/cells.h"
 #include "engine/engine_private.h"
 #include "snapshot/clone.h"
 
 #include "base/banned.h"
 
+#define SPARE_US 10000 /* from a call to the making of the next one's clone: calls that follow each other closely make none */
 #define MAX_ATTEMPTS 3 /* clones tried, where the zygote dies before they stand */
 
 static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err);
@@ -87,6 +90,125 @@ static void cloned(void *owner, struct furca_host *host, struct furca_view body,
 	/* A host that cannot be reached has died; on_dead decides. */
 }
 
+struct furca_spare {
+	struct furca_spare *next;
+	struct furca_engine *engine;
+	struct furca_host *zygote, *host;
+	bool ready;
+	furca_op_id op;
+};
+
+static struct furca_spare *spare_of(struct furca_engine *engine, const struct furca_host *zygote)
+{
+	struct furca_spare *spare = engine->spares;
+
+	while (spare && spare->zygote != zygote)
+		spare = spare->next;
+	return spare;
+}
+
+static void spare_drop(struct furca_spare *spare)
+{
+	furca_host_drop(spare->host);
+	spare->host = NULL;
+	spare->ready = false;
+}
+
+static void spare_dead(void *owner, struct furca_host *host)
+{
+	spare_drop(owner);
+}
+
+static const struct furca_host_events spare_events = {.dead = spare_dead};
+
+static void spare_cloned(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
+{
+	struct furca_spare *spare = owner;
+
+	if (err)
+		spare_drop(spare);
+	else
+		spare->ready = true;
+}
+
+static void spare_make(void *owner)
+{
+	struct furca_spare *spare = owner;
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_host_clone args = {
+		.role = FURCA_CLONE_STATELESS,
+		.tag = furca_limits_new_tag(spare->engine),
+		.label = "spare",
+		.cloned = spare_cloned,
+		.events = &spare_events,
+		.owner = spare,
+	};
+
+	spare->op = FURCA_OP_NONE;
+	if (spare->engine->stopping || spare->host)
+		return;
+	spare->host = furca_host_clone(spare->zygote, &args, &err);
+	if (spare->host)
+		spare->host->spare = true;
+}
+
+/* In a while, when the machine has time for it. */
+static void spare_want(struct furca_engine *engine, struct furca_host *zygote)
+{
+	struct furca_spare *spare = spare_of(engine, zygote);
+
+	if (!spare) {
+		spare = calloc(1, sizeof(*spare));
+		if (!spare)
+			return;
+		spare->engine = engine;
+		spare->zygote = zygote;
+		spare->next = engine->spares;
+		engine->spares = spare;
+	}
+	if (spare->host)
+		return;
+	furca_loop_drop(engine->loop, &spare->op);
+	(void)furca_loop_timer(engine->loop, furca_now_us() + SPARE_US, spare_make, spare, &spare->op);
+}
+
+/* True where a clone was at hand and has the call now. */
+static bool spare_use(struct furca_call *call, struct furca_host *zygote)
+{
+	struct furca_spare *spare = spare_of(call->engine, zygote);
+
+	if (!spare || !spare->ready || call->harmless || call->plan.has_limits)
+		return false;
+	call->host = spare->host;
+	call->host->owner = call;
+	call->host->events = &events;
+	call->host->spare = false;
+	call->own_host = true;
+	call->asked_clone_us = furca_now_us();
+	call->queue_us = (uint64_t)(call->asked_clone_us - call->asked_us);
+	spare->host = NULL;
+	spare->ready = false;
+	spare_want(call->engine, zygote);
+	if (furca_call_run(call) < 0 && call->error_type)
+		furca_call_finish(call);
+	return true;
+}
+
+void furca_spare_end(struct furca_engine *engine, const struct furca_host *zygote)
+{
+	for (struct furca_spare **at = &engine->spares; *at; at = &(*at)->next) {
+		struct furca_spare *spare = *at;
+
+		if (spare->zygote != zygote)
+			continue;
+		*at = spare->next;
+		furca_loop_drop(engine->loop, &spare->op);
+		spare_drop(spare);
+		free(spare);
+		return;
+	}
+}
+
 static void clone_zygote(struct furca_call *call, struct furca_host *zygote)
 {
 	struct furca_err failure = FURCA_ERR_INIT;
@@ -155,6 +277,9 @@ static void launched(void *owner, struct furca_host *zygote, const struct furca_
 	} else if (call->harmless) {
 		clone_in_cell(call, zygote);
 	} else {
+		if (spare_use(call, zygote))
+			return;
+		spare_want(call->engine, zygote);
 		clone_zygote(call, zygote);
 	}
 }

@@ -5,3 +5,9 @@
 
 /* Runs the call and finishes it. */
 void furca_stateless_begin(struct furca_call *call);
+
+/*
+ * A zygote that a stateless call was cloned from keeps one more clone ready, warm, for the next such call: a spare. It goes with
+ * its zygote: before that is let go of.
+ */
+void furca_spare_end(struct furca_engine *engine, const struct furca_host *zygote);

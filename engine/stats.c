@@ -19,12 +19,12 @@ static void count_pid(void *data, pid_t pid)
 	(*(uint32_t *)data)++;
 }
 
-/* Processes that belong to no session: the init, zygotes, cells that wait. */
+/* Processes that belong to no session: the init, zygotes and their spares, cells that wait. */
 static void each_idle(struct furca_engine *engine, void (*fn)(void *data, pid_t pid), void *data)
 {
 	fn(data, engine->surface->proc.pid);
 	for (struct furca_host *host = engine->hosts; host; host = host->next)
-		if (host->role == 0 && host->proc.pid > 0 && !host->dead)
+		if ((host->role == 0 || host->spare) && host->proc.pid > 0 && !host->dead)
 			fn(data, host->proc.pid);
 	furca_cells_each(engine->cells, fn, data);
 }

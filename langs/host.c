@@ -285,7 +285,8 @@ static void become_clone(struct furca_host *host, enum furca_clone_role role,
 	host->pid = getpid();
 	host->role = role;
 	host->parked = role == FURCA_CLONE_SNAPSHOT;
-	host->read_only = host->cold = role == FURCA_CLONE_COPY;
+	host->read_only = role == FURCA_CLONE_COPY;
+	host->cold = role == FURCA_CLONE_COPY || role == FURCA_CLONE_STATELESS;
 	host->generation++;
 	furca_buf_clear(&host->out);
 	if (host->lang->cloned)

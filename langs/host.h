@@ -78,7 +78,7 @@ struct furca_host_lang {
 	 * the language are due. */
 	void (*idle_signal)(void *data);
 
-	/* In a copy that was made ahead and has no message yet, once: do now what the first call would have to wait for, such as
+	/* In a copy or a clone for a stateless call that was made ahead and has no message yet, once: do now what the first call would have to wait for, such as
 	 * pages to be copied. Nothing of it may show. */
 	void (*warm)(void *data);
 
@@ -109,7 +109,7 @@ struct furca_host {
 	enum furca_clone_role role;	     /* 0: a zygote, started and not cloned */
 	bool parked;			     /* a snapshot before PROMOTE */
 	bool read_only;			     /* a copy */
-	bool cold;			     /* a copy that has not done anything yet */
+	bool cold;			     /* made for one call, and has not done anything yet */
 	unsigned generation; /* counts clones on the way here: lanes of another generation are not
 				ours */
 	struct furca_output output;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later */
 /*
  * The part of bash's internal interface that the builtin uses, written by hand: furca-bash.so builds without bash headers,
- * and one binary loads into bash 4.4 to 5.3. tests/check-bash-abi.sh compares it with the headers of an installed bash-builtins
+ * and one binary loads into bash 5.0 to 5.3. tests/check-bash-abi.sh compares it with the headers of an installed bash-builtins
  * package. Structures are mirrored only as far as they are read.
  *
  * Strong symbols are bound at load time (-z now): a bash that lacks one refuses `enable -f`. Symbols that are not in every
@@ -15,7 +15,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define FURCA_BASH_OLDEST 404 /* 4.4 */
+#define FURCA_BASH_OLDEST 500 /* 4.4 would hand foreign functions of the environment on to children */
 #define FURCA_BASH_NEWEST 503 /* 5.3 */
 
 typedef struct word_desc {

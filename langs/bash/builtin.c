@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "bridge/wire/host.h"
 #include "langs/bash/bash_abi.h"
@@ -83,6 +84,8 @@ static void bash_run(void *data, const struct furca_host_run *run, struct furca_
 		tell_error(ret, &err);
 		return;
 	}
+	if (role == FURCA_CLONE_STATELESS)
+		shell_start_time = time(NULL); /* it may have waited for its call */
 	if (role != FURCA_CLONE_COPY) /* its pid namespace does not show them */
 		furca_bash_jobs_refresh();
 	furca_bash.call = furca_host_interrupt_value(run->call);
@@ -132,6 +135,18 @@ static void own_page(void)
 	furca_bash.own = page;
 }
 
+static void reseed(void)
+{
+	char seed[24];
+
+	if (seedrand) {
+		seedrand();
+		return;
+	}
+	(void)snprintf(seed, sizeof(seed), "%u", (unsigned)furca_bash.pid * 2654435761U ^ (unsigned)furca_now_us());
+	(void)bind_variable("RANDOM", seed, 0);
+}
+
 static void bash_cloned(void *data, enum furca_clone_role role, const struct furca_clone_report *report)
 {
 	furca_bash.pid = getpid();
@@ -148,8 +163,7 @@ static void bash_cloned(void *data, enum furca_clone_role role, const struct fur
 	case FURCA_CLONE_STATELESS:
 		dollar_dollar_pid = furca_bash.pid;
 		shell_start_time = time(NULL);
-		if (seedrand)
-			seedrand();
+		reseed();
 		break;
 	case FURCA_CLONE_COPY: /* $$ stays the session's */
 	case FURCA_CLONE_SNAPSHOT:

@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from furcalib import eventually
+
 pytestmark = pytest.mark.usefixtures("engine")
 
 
@@ -153,6 +155,24 @@ def test_exit_trap_runs_when_the_session_ends(bash, tmp_path):
 def test_stateless(client):
     result = client.execute("trap 'echo bye' EXIT; echo $0 $#; [ $$ = $BASHPID ] && echo own; jobs; echo ${x-none}", "bash")
     assert result["stdout"] == "bash 0\nown\nnone\nbye\n" and result["session"] is None
+
+
+def test_stateless_by_a_spare(client, tmp_path):
+    """The clone that was made ahead is as new as one made for the call, and serves one call."""
+    def spare_serves():
+        time.sleep(0.05)
+        return client.execute(":", "bash")["timing"]["fork_us"] == 0
+
+    eventually(spare_serves)
+    seen = set()
+    for _ in range(4):
+        time.sleep(1.1)
+        result = client.execute("echo $SECONDS ${x-none} $PWD; x=1; echo $$ >&2; trap 'echo bye' EXIT; set -e; false", "bash", cwd=str(tmp_path))
+        assert result["stdout"] == "0 none %s\nbye\n" % tmp_path and result["error_type"] == "exit", result
+        seen.add(result["stderr"])
+    assert len(seen) == 4
+    assert client.execute("kill -9 $$", "bash")["error_type"] in ("killed", "oom")
+    assert client.execute("echo fine", "bash")["stdout"] == "fine\n"
 
 
 def test_cwd_and_env_vars(bash, tmp_path):
