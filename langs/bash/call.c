@@ -73,6 +73,7 @@ static void call_begin(char *code)
 	s->ended_by = 0;
 	s->ended_as = 0;
 	s->interrupts = 0;
+	s->commands = 0;
 	furca_bash_limit_begin();
 	s->phase = FURCA_BASH_CALL;
 	read_but_dont_execute = 0; /* set -n would be for ever */
@@ -161,8 +162,11 @@ static bool jump_landed(int jump, bool parsing, bool *trap_removed, enum furca_b
 		(void)sigprocmask(SIG_SETMASK, &top_level_mask, NULL);
 		return true;
 	}
-	/* set -u with a DEBUG trap that names an unset variable would end every call, also the one that removes the trap. */
-	if (*ret != FURCA_BASH_SIGNAL && &running_trap && running_trap == DEBUG_TRAP + 1) {
+	/*
+	 * set -u with a DEBUG trap that names an unset variable would end every call, also the one that removes the trap; so would a
+	 * trap that kills the shell, or that has to be interrupted. What was interrupted later was not in the trap's way.
+	 */
+	if ((*ret != FURCA_BASH_SIGNAL || furca_bash.commands == 0) && &running_trap && running_trap == DEBUG_TRAP + 1) {
 		restore_default_signal(DEBUG_TRAP);
 		*trap_removed = true;
 	}
@@ -202,12 +206,26 @@ static bool run_next(COMMAND *volatile *command, volatile bool *parsing, volatil
 		stdin_redir = 0;
 		(void)execute_command(*command);
 		leave_if_child();
+		furca_bash.commands++;
 		dispose_command(*command);
 		*command = NULL;
 	}
 	if (read_but_dont_execute) /* set -n: the rest is only parsed */
 		read_but_dont_execute = 1;
 	return true;
+}
+
+/* With extdebug a DEBUG trap that fails skips every command, also the one that would remove it: this call always works. */
+static void reset_alone(const char *code)
+{
+	static const char word[] = "furca-reset";
+	const char *at = code + strspn(code, " \t\n");
+
+	if (strncmp(at, word, sizeof(word) - 1) != 0 || signal_is_trapped(DEBUG_TRAP) == 0)
+		return;
+	at += sizeof(word) - 1;
+	if (at[strspn(at, " \t\n")] == '\0')
+		restore_default_signal(DEBUG_TRAP);
 }
 
 void furca_bash_run(char *code, struct furca_bash_end *ret)
@@ -217,6 +235,7 @@ void furca_bash_run(char *code, struct furca_bash_end *ret)
 	volatile bool parsing = false;
 	volatile bool trap_removed = false;
 
+	reset_alone(code);
 	call_begin(code);
 	while (!EOF_Reached) {
 		int jump = sigsetjmp(furca_bash.top, 0);

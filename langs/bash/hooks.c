@@ -7,7 +7,7 @@
  *   exit       a fatal error inside bash (out of memory, exec of what is not there) ends the call
  *   setrlimit  with too few descriptors left the host could not take the next call's pipes: see furca_bash_limit_begin
  *   kill, killpg   the session does not stop itself for ever
- *   sigaction  says when bash has changed handlers
+ *   sigaction  says when bash has changed handlers; the interrupt's is ours, whatever trap code sets
  *   waitpid    says when bash waits
  *   close, dup, dup2, fcntl, open   the host's own descriptors do not exist for code, whatever number it tries; and what may have
  *              made a copy of an output pipe is noted (langs/output.h)
@@ -196,6 +196,8 @@ static void __attribute__((noreturn)) hook_exit(int status)
 
 static int hook_sigaction(int sig, const struct sigaction *act, struct sigaction *before)
 {
+	if (act && sig == FURCA_HOST_INTERRUPT && furca_bash_is_host())
+		act = NULL;
 	if (act)
 		furca_bash.handlers_changed = 1;
 	return sigaction(sig, act, before);

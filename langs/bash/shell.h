@@ -56,6 +56,7 @@ struct furca_bash {
 	volatile sig_atomic_t interrupts;     /* how often this call was interrupted; written by handlers */
 	volatile sig_atomic_t handlers_changed; /* by bash, since ours were put in place */
 	volatile sig_atomic_t waiting;	      /* in waitpid */
+	unsigned commands;		      /* of this call that have run to their end, at top level */
 	int ended_as;			      /* enum furca_bash_how, set by a hook; 0: none did */
 	int saved[3];			      /* 0, 1, 2 as they were when the call began; -1: not changed since, or closed */
 	bool saves[3];			      /* whether `saved` has been looked at in this call */

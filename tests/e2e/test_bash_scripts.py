@@ -24,7 +24,7 @@ QUICK = "^(alias|array|attr|case|cond|comsub|errors|exec|extglob2|getopts|heredo
 NO_SUFFIX = ("execscript", "array-at-star", "dollar-at-star")
 RACES = {"nameref11.sub": (b"coproc RO { :; }; declare -p RO_PID; wait;", b"coproc RO { :; }; wait;")}
 OURS = {"complete.tests": rb"(?m)^(capability|furca-fn|furca-reset)\n"}
-OWN_TMP = ("unshare", "--mount", "sh", "-ec", 'mount --make-rprivate /; mount --bind "$1" /tmp; cd /tmp; shift; exec "$@"', "own-tmp")
+OWN_TMP = ("unshare", "--mount", "sh", "-ec", 'mount --make-rprivate /; mount --bind "$1" /tmp; shift; exec "$@"', "own-tmp")
 NO_CAPABILITIES = ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 
 

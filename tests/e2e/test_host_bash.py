@@ -500,6 +500,37 @@ READ_ONLY = [
 ]
 
 
+# What code may do to its session, with the seconds it has: afterwards REPAIR makes the session usable, and it can be read.
+HARM = [
+    ("set -m; sleep 30 | sleep 30", 0.3), ("set -m; (trap '' INT; sleep 30)", 0.3), ("set -m; sleep 30 & fg", 0.3),
+    ("trap '' INT; while :; do :; done", 0.3), ("coproc A { cat; }; read -u ${A[0]} x", 0.3), ("a=({1..100000}); echo ${#a[@]}", 10),
+    ("readonly BASHPID RANDOM SECONDS PIPESTATUS BASH_COMMAND LINENO OLDPWD PWD; cd /", 3), ("trap 'exit 3' DEBUG; :", 3),
+    ("trap 'kill $$' DEBUG; :", 3), ("trap 'while :; do :; done' DEBUG; :", 0.3), ("trap 'sleep 30' DEBUG; :", 0.3),
+    ("shopt -s extdebug; trap false DEBUG; :", 3), ("for i in {3..1100}; do eval \"exec $i>&1\"; done 2>/dev/null; echo x >&77", 9),
+    ("ulimit -n 64; for i in {3..70}; do eval \"exec $i</dev/null\"; done 2>/dev/null", 5), ("exec 0>&- 1>&- 2>&-", 3),
+    ("for i in {1..100}; do sleep 30 & done; wait", 0.5), ("trap '' 58; sleep 30", 0.3), ("trap 'echo u' 58; while :; do :; done", 0.3),
+    ("trap '' 58; kill -58 $$; while :; do :; done", 0.3), ("ulimit -u 1; (true); true | true", 3), ("ulimit -f 0; echo x >y", 3),
+    ("set -r", 3), ("(kill -STOP $BASHPID)", 0.3), ("kill -TSTP 0; kill -STOP 0; echo on", 3), ("enable -n -a", 3),
+    ("shopt -s lastpipe; sleep 30 | read x", 0.3), ("BASH_XTRACEFD=1; set -x; unset BASH_XTRACEFD; set +x", 3),
+    ("while read -r x; do :; done < <(yes)", 0.3),
+]
+REPAIR = ("furca-reset", "\\builtin trap - DEBUG ERR RETURN EXIT INT 58", "\\builtin set +euxvnm +o posix", "\\builtin enable furca-reset echo",
+          "\\builtin furca-reset")
+
+
+@pytest.mark.parametrize("code, seconds", HARM, ids=[code for code, _ in HARM])
+def test_harm(session, tmp_path, code, seconds):
+    session.run("cd '%s'; keep=keep" % tmp_path)
+    result = session.run(code, timeout=seconds)
+    assert result.how != "lost" and result.seconds < seconds + 3, result
+    for line in REPAIR:
+        assert session.run(line, timeout=2).how != "lost", line
+    assert session.run("builtin echo $keep").out == b"keep\n"
+    copy = session.copy()
+    assert copy.run("builtin echo $keep").out == b"keep\n"
+    copy.kill()
+
+
 def steps_hold(session, steps, cwd):
     session.run("cd '%s'" % cwd)
     for step in steps:
