@@ -305,8 +305,10 @@ static void start(struct furca_call *call, const struct furca_coordinates *at)
 	else
 		call->engine->stats.read_only++;
 	session = session_for(call, at, &err);
-	if (session && call->plan.mode == FURCA_STATEFUL)
-		furca_nested_watch(call, session);
+	if (session && call->plan.mode == FURCA_STATEFUL && furca_nested_watch(call, session, &err) < 0) {
+		furca_call_refuse(call, &err);
+		return;
+	}
 	if (!session || furca_session_enqueue(session, call, &err) < 0) {
 		furca_call_fail_err(call, &err);
 		furca_call_finish(call);

@@ -470,8 +470,21 @@ struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t
 	return p->lane->lanes->host;
 }
 
+bool furca_capability_holds(struct furca_engine *engine, uint64_t id, const struct furca_call *running)
+{
+	while (id) {
+		const struct pending *p = furca_ops_find(engine->capability_calls, id);
+		const struct furca_call *caller = p && p->lane ? p->lane->lanes->call : NULL;
+
+		if (!caller || caller == running)
+			return caller != NULL;
+		id = caller->origin ? caller->origin : caller->plan.within;
+	}
+	return false;
+}
+
 /* Whether the session that the request means runs a call which waits, over lanes, for this one. */
-static bool would_wait_for_itself(struct furca_engine *engine, struct furca_call *caller, const struct furca_call_request *request)
+static bool would_wait_for_itself(struct furca_engine *engine, uint64_t origin, const struct furca_call_request *request)
 {
 	struct furca_coordinates at;
 	struct furca_plan plan;
@@ -482,15 +495,7 @@ static bool would_wait_for_itself(struct furca_engine *engine, struct furca_call
 		return false;
 	struct furca_entry *entry = furca_coordinate_session(&at, &plan, &id);
 	const struct furca_call *running = entry ? furca_session_of(entry)->running : NULL;
-	while (caller && running) {
-		const struct pending *p;
-
-		if (caller == running)
-			return true;
-		p = caller->origin ? furca_ops_find(engine->capability_calls, caller->origin) : NULL;
-		caller = p && p->lane ? p->lane->lanes->call : NULL;
-	}
-	return false;
+	return running && furca_capability_holds(engine, origin, running);
 }
 
 bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct furca_call_request *request)
@@ -504,7 +509,7 @@ bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct
 	request->within[0] = allowed_of(p->lane->lanes);
 	if (p->lane->lanes->call)
 		request->deadline_us = p->lane->lanes->call->deadline_us;
-	return !would_wait_for_itself(engine, p->lane->lanes->call, request);
+	return !would_wait_for_itself(engine, origin, request);
 }
 
 void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body,

@@ -31,6 +31,12 @@ bool furca_capability_allows(struct furca_view list, struct furca_view name);
 /* Whether a call is open on them: code waits for an answer. */
 unsigned furca_lanes_open(const struct furca_lanes *lanes);
 
+/*
+ * Whether `running` waits for the call on a lane `id`: made by it, or by a call that was made, on a lane or by the client that serves a capability of it, while
+ * it waited.
+ */
+bool furca_capability_holds(struct furca_engine *engine, uint64_t id, const struct furca_call *running);
+
 /* One of the capability calls open on them, for furca_ops_find in engine->capability_calls; 0: none. */
 uint64_t furca_lanes_waiting(const struct furca_lanes *lanes);
 

@@ -261,6 +261,16 @@ static int arg_max_output(struct reading *r, const char *key, const struct furca
 	return 0;
 }
 
+static int arg_within(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
+{
+	if (v->kind != FURCA_UINT)
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give the call_id of the capability call that is being served, or 0 for none.",
+					  "The argument '%s' must be a call_id.", key);
+	r->plan->within_given = true;
+	r->plan->within = v->u;
+	return 0;
+}
+
 static int arg_stream(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
 	return read_bool(key, v, &r->plan->stream, err);
@@ -337,7 +347,7 @@ static const struct argument {
 	{"session_id", arg_session_id}, {"session_name", arg_session_name}, {"venv_id", arg_venv_id},
 	{"timeout_s", arg_timeout}, {"on_error", arg_on_error}, {"retry", arg_retry}, {"limits", arg_limits},
 	{"cwd", arg_cwd}, {"env_vars", arg_env_vars}, {"max_output_bytes", arg_max_output}, {"stream", arg_stream},
-	{"isolation", arg_isolation},
+	{"isolation", arg_isolation}, {"within", arg_within},
 };
 
 static int check_keys(struct furca_view args, const char *const *known, size_t n, struct furca_err *err)

@@ -33,6 +33,8 @@ struct furca_plan {
 	bool has_limits;
 	struct furca_view cwd, env_vars; /* empty: none; env_vars a packed map */
 	size_t max_output;
+	bool within_given;	     /* the client says which of its capability calls it serves meanwhile … */
+	uint64_t within;	     /* … by its call_id; 0: none */
 	bool stream;
 	unsigned waived;    /* barriers that the caller lets go, bits of enum furca_barrier */
 	unsigned required;  /* and those it asks for besides */

@@ -12,7 +12,7 @@
 
 /* Keys of call_function that are passed on as execute's; the first three are the function's own. */
 static const char *const call_keys[] = {"name", "args", "kwargs", "state_mode", "session_id", "session_name", "timeout_s", "on_error",
-					"retry", "limits", "cwd", "env_vars", "max_output_bytes", "stream", "isolation"};
+					"retry", "limits", "cwd", "env_vars", "max_output_bytes", "stream", "isolation", "within"};
 #define OWN_KEYS 3
 
 static struct furca_view view_of(const struct furca_buf *buf)

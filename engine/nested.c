@@ -9,6 +9,13 @@
 
 #define MOMENT_US 1000000
 
+static int refuse(struct furca_err *err)
+{
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+				  "Answer the capability first, or use state_mode='read_only' (it sees the last commit) or another session.",
+				  "The session waits for a capability of this client; a stateful call in it would wait for itself.");
+}
+
 static void look(void *owner)
 {
 	struct furca_call *call = owner;
@@ -19,21 +26,24 @@ static void look(void *owner)
 	if (call->phase != FURCA_CALL_WAITING || call->began || !s || !s->running || s->running == call || call->stop != FURCA_STOP_NONE ||
 	    !furca_ops_find(call->engine->capability_calls, call->nested_on))
 		return;
-	(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0,
-				 "Answer the capability first, or use state_mode='read_only' (it sees the last commit) or another session.",
-				 "The session waits for a capability of this client; a stateful call in it would wait for itself.");
+	(void)refuse(&err);
 	furca_session_unqueue(s, call);
 	furca_call_refuse(call, &err);
 	furca_session_wake(s);
 }
 
-void furca_nested_watch(struct furca_call *call, struct furca_session *session)
+int furca_nested_watch(struct furca_call *call, struct furca_session *session, struct furca_err *err)
 {
 	const struct furca_call *running = session->running;
 
-	if (!running || running->client != call->client || call->origin || !session->live || !session->live->lanes)
-		return;
+	if (!running || call->origin)
+		return 0;
+	if (call->plan.within_given)
+		return furca_capability_holds(call->engine, call->plan.within, running) ? refuse(err) : 0;
+	if (running->client != call->client || !session->live || !session->live->lanes)
+		return 0;
 	call->nested_on = furca_lanes_waiting(session->live->lanes);
 	if (call->nested_on)
 		(void)furca_loop_timer(call->engine->loop, furca_now_us() + MOMENT_US, look, call, &call->nested_op);
+	return 0;
 }

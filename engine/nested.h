@@ -1,12 +1,15 @@
 /*
  * A call that would wait for itself: code calls a capability, and the client that is to answer it asks for a stateful call of the very session
- * that waits. It is refused after a moment, instead of both waiting until a timeout. Told from a client that merely queues calls by
- * the capability call staying open while the new call waits.
+ * that waits. It is refused, instead of both waiting until a timeout. A client that says which capability call it serves (execute's `within`) is known to the
+ * point, over any number of sessions in between. One that does not say is told from a client that merely queues calls by the capability call staying open for a
+ * moment while the new call waits.
  */
 #pragma once
+
+#include "base/err.h"
 
 struct furca_call;
 struct furca_session;
 
-/* Before a stateful call is put into the session's queue. */
-void furca_nested_watch(struct furca_call *call, struct furca_session *session);
+/* Before a stateful call is put into the session's queue. 0, or -errno with *err where it is known that it would wait for itself. */
+int furca_nested_watch(struct furca_call *call, struct furca_session *session, struct furca_err *err);

@@ -26,3 +26,10 @@ tests_unit_test_messages_SOURCES = tests/unit/test_messages.c tests/unit/harness
 tests_unit_test_messages_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_messages_LDADD = libfurca-wire.la libfurca-base.la $(CHECK_LIBS)
 endif
+
+# A fuzz target, which without a fuzzer replays its corpus.
+check_PROGRAMS += tests/fuzz/fuzz_value
+TESTS += tests/fuzz/fuzz_value
+tests_fuzz_fuzz_value_SOURCES = tests/fuzz/fuzz_value.c tests/fuzz/replay.c
+tests_fuzz_fuzz_value_LDADD = libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
+EXTRA_DIST += tests/fuzz/corpus/value

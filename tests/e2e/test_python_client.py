@@ -26,6 +26,40 @@ def connected(engine):
         yield connected
 
 
+def test_a_stateful_call_within_a_capability_of_its_own_session_is_refused_at_once(connected):
+    session, other = connected.session("outer"), connected.session("between")
+
+    def inner(how):
+        began = time.monotonic()
+        try:
+            if how == "through":
+                return other.run("capabilities.inner('stateful')").value
+            value = getattr(session, {"stateful": "run", "read_only": "read"}[how])("x").value
+        except furca.Refused as e:
+            return ["refused", time.monotonic() - began < 0.8, "wait for itself" in str(e)]
+        return value
+
+    connected.capability("inner", effect="write")(inner)
+    session.run("x = 1")
+    assert session.run("capabilities.inner('stateful')").value == ["refused", True, True]
+    assert session.run("capabilities.inner('through')").value == ["refused", True, True]
+    connected.capability("look", effect="read")(lambda: inner("read_only"))
+    assert session.run("x = 2; capabilities.look()").value == 1
+
+
+def test_a_call_that_only_waits_its_turn_is_not_taken_for_one_that_waits_for_itself(connected):
+    go = threading.Event()
+    connected.capability("held", effect="read")(lambda: go.wait(20))
+    session = connected.session("queue")
+    first = session.submit("capabilities.held()")
+    time.sleep(0.3)
+    second = session.submit("'ran'")
+    time.sleep(1.5)  # longer than the moment after which a client that says nothing is suspected
+    assert not second.done()
+    go.set()
+    assert first.result(20).value is True and second.result(20).value == "ran"
+
+
 def test_sessions_keep_and_read_only_leaves_no_trace(connected):
     audit = connected.session("audit")
     audit.run("rows = list(range(10))")

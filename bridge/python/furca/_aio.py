@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import itertools
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Union
 
-from ._capability import Capability, Kept, declarations, failure, function_of
+from ._capability import Capability, Kept, declarations, failure, function_of, serving, within
 from ._client import OnOutput, SessionKey, session_arguments
 from ._result import EngineGone, ProtocolError, Result, checked
 from ._start import PrivateEngine, default_socket
@@ -120,6 +121,8 @@ class AsyncEngine:
 
     async def _serve(self, msgid: int, method: str, params: Dict[str, Any]) -> None:
         error, value = None, None
+        if "call_id" in params:
+            serving.set((self, params["call_id"]))  # this task's own
         try:
             function = function_of(self._capabilities, self._kept, method, params)
             value = await self._run(function, self._kept.back(params["args"]), self._kept.back(params["kwargs"]))
@@ -137,7 +140,8 @@ class AsyncEngine:
         """Coroutine functions run in the loop, others on a thread, so that they do not block it."""
         if inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
-        value = await asyncio.get_running_loop().run_in_executor(None, lambda: function(*args, **kwargs))
+        context = contextvars.copy_context()
+        value = await asyncio.get_running_loop().run_in_executor(None, lambda: context.run(function, *args, **kwargs))
         return await value if inspect.isawaitable(value) else value
 
     async def _start(self, method: str, arguments: Dict[str, Any], on_output: Optional[OnOutput] = None) -> "tuple[int, asyncio.Future[Any]]":
@@ -167,7 +171,7 @@ class AsyncEngine:
                       raise_errors: Optional[bool] = None, **arguments: Any) -> Result:
         """Runs code at a coordinate. Where the awaiting task is cancelled, the code is interrupted before CancelledError goes on."""
         arguments = {**session_arguments(session), **arguments, "code": code, "language": language, "state_mode": state_mode,
-                     "venv_id": venv_id, "timeout_s": timeout_s, "stream": True if on_output else None}
+                     "venv_id": venv_id, "timeout_s": timeout_s, "stream": True if on_output else None, "within": within(self)}
         msgid, future = await self._start("execute", arguments, on_output)
         try:
             fields = await future

@@ -1,6 +1,7 @@
 """Capabilities: functions of this process that code in sessions may call."""
 from __future__ import annotations
 
+import contextvars
 import inspect
 import itertools
 import threading
@@ -10,6 +11,16 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from ._wire import Frame, Handle
 
 EFFECTS = ("read", "write")
+
+# The connection and call_id of the capability call that is being served here: executes made meanwhile say so, and the engine knows whether one would
+# wait for itself. Tasks inherit it, and threads started by asyncio.to_thread.
+serving: "contextvars.ContextVar[Optional[Tuple[object, int]]]" = contextvars.ContextVar("furca_serving", default=None)
+
+
+def within(connection: object) -> Optional[int]:
+    """What an execute says: a call_id, 0 for none; None where another connection is being served, whose calls this one cannot name."""
+    served = serving.get()
+    return 0 if served is None else served[1] if served[0] is connection else None
 
 
 class Capability:

@@ -9,7 +9,7 @@ import threading
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _frames
-from ._capability import Capability, Kept, declarations, failure, function_of
+from ._capability import Capability, Kept, declarations, failure, function_of, serving, within
 from ._result import EngineGone, ProtocolError, Result, checked
 from ._start import PrivateEngine, default_socket
 from ._wire import Frame, Handle, Memory, pack, unpacker, without_none
@@ -198,11 +198,14 @@ class Engine:
 
     def _serve(self, msgid: int, method: str, params: Dict[str, Any]) -> None:
         error, value = None, None
+        token = serving.set((self, params["call_id"])) if "call_id" in params else None
         try:
             function = function_of(self._capabilities, self._kept, method, params)
             value = function(*self._kept.back(params["args"]), **self._kept.back(params["kwargs"]))
         except BaseException as e:
             error = failure(e)
+        if token is not None:
+            serving.reset(token)  # the thread serves other calls after this one
         try:
             self._send([1, msgid, error, value])
         except (TypeError, ValueError) as e:
@@ -224,7 +227,7 @@ class Engine:
                raise_errors: Optional[bool] = None, **arguments: Any) -> Call:
         """Starts an execution. `on_output(stream, text)` is called from the reader thread as output comes; further arguments are the contract's."""
         arguments = {**session_arguments(session), **arguments, "code": code, "language": language, "state_mode": state_mode,
-                     "venv_id": venv_id, "timeout_s": timeout_s, "stream": True if on_output else None}
+                     "venv_id": venv_id, "timeout_s": timeout_s, "stream": True if on_output else None, "within": within(self)}
         return self._start("execute", arguments, on_output, self.raise_errors if raise_errors is None else raise_errors)
 
     def execute(self, code: str, language: str = "python", **arguments: Any) -> Result:
@@ -282,7 +285,7 @@ class Engine:
                       timeout_s: Optional[float] = None, **kwargs: Any) -> Result:
         """Calls a stored function; keyword arguments other than these are the function's own."""
         return self._checked("call_function", name=name, args=list(args), kwargs=kwargs, state_mode=state_mode,
-                             timeout_s=timeout_s, **session_arguments(session))
+                             timeout_s=timeout_s, within=within(self), **session_arguments(session))
 
     def functions(self) -> List[Dict[str, Any]]:
         return list(self._checked("list_functions")["functions"])
