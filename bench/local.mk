@@ -38,3 +38,7 @@ pkglibexec_PROGRAMS += furca-bench-start
 furca_bench_start_SOURCES = bench/start.c
 furca_bench_start_CPPFLAGS = $(AM_CPPFLAGS) -DFURCA_PYTHON=\"$(PYTHON)\"
 furca_bench_start_LDADD = libfurca-bench.la libfurca-client.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
+pkglibexec_PROGRAMS += furca-bench-capability
+furca_bench_capability_SOURCES = bench/capability.c
+furca_bench_capability_CPPFLAGS = $(AM_CPPFLAGS) -DFURCA_PYTHON=\"$(PYTHON)\"
+furca_bench_capability_LDADD = libfurca-bench.la libfurca-client.la libfurca-engine.la libfurca-wire.la libfurca-base.la $(URING_LIBS) $(MSGPACK_LIBS)

@@ -325,6 +325,7 @@ static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd)
 		free(lane);
 		return;
 	}
+	furca_stream_gather(&lane->stream);
 	lane->prev = &lanes->first;
 	lane->next = lanes->first;
 	if (lane->next)

@@ -10,6 +10,10 @@
 #define READ_SIZE 65536
 #define KEEP_SIZE (1U << 20) /* an empty buffer larger than this is given back */
 
+#define GATHER_SIZE 65536	  /* frames are put together up to this */
+
+static uint64_t kernel_calls;
+
 struct furca_stream_piece {
 	struct furca_stream_piece *next;
 	struct furca_buf bytes;
@@ -32,6 +36,7 @@ static void end(struct furca_stream *s, int reason)
 	s->ended = true;
 	furca_loop_drop(s->loop, &s->read_op);
 	furca_loop_drop(s->loop, &s->write_op);
+	furca_loop_drop(s->loop, &s->flush_op);
 	s->end(s->owner, reason);
 }
 
@@ -77,7 +82,7 @@ static bool deliver(struct furca_stream *s)
 	return !s->ended;
 }
 
-/* One recvmsg. 1 where there may be more, 0 where not now, or -errno; -EPIPE at the end of file. */
+/* One recvmsg. 1 where there may be more, 2 where it took all there was, 0 where there is nothing now, or -errno; -EPIPE at the end of file. */
 static int read_some(struct furca_stream *s)
 {
 	size_t want = s->need > s->in.len ? FURCA_MAX(s->need - s->in.len, READ_SIZE) : READ_SIZE;
@@ -86,6 +91,7 @@ static int read_some(struct furca_stream *s)
 
 	if (furca_buf_reserve(&s->in, want) < 0)
 		return -ENOMEM;
+	kernel_calls++;
 	ssize_t n = furca_fd_recv(s->fd.n, s->in.data + s->in.len, want, fds, &n_fds);
 	if (n == -EAGAIN)
 		return 0;
@@ -98,7 +104,8 @@ static int read_some(struct furca_stream *s)
 	memcpy(s->fds + s->n_fds, fds, n_fds * sizeof(*fds));
 	s->n_fds += n_fds;
 	s->in.len += (size_t)n;
-	return 1;
+	/* A receive stops short behind a message's descriptors too, with more to come. */
+	return (size_t)n < want && n_fds == 0 ? 2 : 1;
 }
 
 static void readable(void *owner, unsigned revents)
@@ -116,8 +123,8 @@ static void readable(void *owner, unsigned revents)
 			end(s, r == -EPIPE ? 0 : r);
 			return;
 		}
-		if (!deliver(s))
-			return;
+		if (!deliver(s) || (r == 2 && s->gathers && !(revents & ~(unsigned)POLLIN)))
+			return; /* what comes later is told anew */
 	}
 }
 
@@ -128,6 +135,7 @@ static int send_piece(struct furca_stream *s, struct furca_stream_piece *piece)
 
 		for (size_t i = 0; i < piece->n_fds; i++)
 			raw[i] = piece->fds[i].n;
+		kernel_calls++;
 		ssize_t n = furca_fd_send(s->fd.n, piece->bytes.data + piece->sent, piece->bytes.len - piece->sent, raw,
 					  piece->n_fds);
 		if (n < 0)
@@ -150,8 +158,10 @@ static int flush(struct furca_stream *s)
 		if (r < 0)
 			return r;
 		s->first = piece->next;
-		if (!s->first)
+		if (!s->first) {
 			s->last = &s->first;
+			s->newest = NULL;
+		}
 		piece_free(piece);
 	}
 	return 0;
@@ -165,6 +175,38 @@ static void writable(void *owner, unsigned revents)
 	if (r != -EAGAIN)
 		furca_loop_drop(s->loop, &s->write_op);
 	/* A peer that has gone is told by the reading side, after what it had still sent was read. */
+}
+
+static void on_flush(void *owner)
+{
+	struct furca_stream *s = owner;
+
+	s->flush_op = FURCA_OP_NONE;
+	if (!s->write_op && flush(s) == -EAGAIN)
+		(void)furca_loop_poll(s->loop, s->fd.n, POLLOUT, writable, s, &s->write_op);
+}
+
+void furca_stream_gather(struct furca_stream *s)
+{
+	s->gathers = true;
+}
+
+uint64_t furca_stream_calls(void)
+{
+	return kernel_calls;
+}
+
+/* Puts the bytes behind those of the last piece, where that may be. */
+static bool gather(struct furca_stream *s, struct furca_buf *buf, size_t n_fds)
+{
+	struct furca_stream_piece *last = s->newest;
+
+	if (!last || n_fds > 0 || last->sent > 0 || last->bytes.len + buf->len > GATHER_SIZE ||
+	    furca_buf_append(&last->bytes, buf->data, buf->len) < 0)
+		return false;
+	s->waiting += buf->len;
+	furca_buf_clear(buf);
+	return true;
 }
 
 int furca_stream_open(struct furca_stream *s, struct furca_loop *loop, struct furca_fd fd, size_t max_bytes,
@@ -196,8 +238,11 @@ void furca_stream_done(struct furca_stream *s)
 		return;
 	if (s->open_mark)
 		*s->open_mark = 0;
+	if (s->flush_op && !s->write_op && !s->ended)
+		(void)flush(s);
 	furca_loop_drop(s->loop, &s->read_op);
 	furca_loop_drop(s->loop, &s->write_op);
+	furca_loop_drop(s->loop, &s->flush_op);
 	while (s->first) {
 		struct furca_stream_piece *piece = s->first;
 
@@ -221,6 +266,8 @@ int furca_stream_send(struct furca_stream *s, struct furca_buf *buf, struct furc
 		r = buf->failed;
 	else if (s->waiting + buf->len > 2 * s->max_bytes)
 		r = -ENOBUFS;
+	else if (s->gathers && s->flush_op && gather(s, buf, n_fds))
+		return 0;
 	else if (!(piece = calloc(1, sizeof(*piece))))
 		r = -ENOMEM;
 	if (!piece) {
@@ -235,8 +282,11 @@ int furca_stream_send(struct furca_stream *s, struct furca_buf *buf, struct furc
 	s->waiting += piece->bytes.len;
 	*s->last = piece;
 	s->last = &piece->next;
-	if (s->write_op)
+	s->newest = piece;
+	if (s->write_op || s->flush_op)
 		return 0; /* in its turn */
+	if (s->gathers && furca_loop_defer(s->loop, on_flush, s, &s->flush_op) == 0)
+		return 0;
 	r = flush(s);
 	if (r == -EAGAIN)
 		return furca_loop_poll(s->loop, s->fd.n, POLLOUT, writable, s, &s->write_op);

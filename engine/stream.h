@@ -23,14 +23,14 @@ struct furca_stream_piece; /* bytes that wait to be sent */
 struct furca_stream {
 	struct furca_loop *loop;
 	struct furca_fd fd;
-	furca_op_id read_op, write_op;
+	furca_op_id read_op, write_op, flush_op;
 	struct furca_buf in;
 	size_t need; /* bytes of the frame that is coming, as far as known */
 	struct furca_fd fds[4 * FURCA_FDS_MAX];
 	size_t n_fds;
-	struct furca_stream_piece *first, **last;
+	struct furca_stream_piece *first, *newest, **last;
 	size_t waiting, max_bytes;
-	bool ended;
+	bool ended, gathers;
 	unsigned *open_mark; /* tells a loop on the stack that the stream was closed by the callee */
 	furca_stream_frame_fn *frame;
 	furca_stream_end_fn *end;
@@ -43,6 +43,15 @@ struct furca_stream {
  */
 int furca_stream_open(struct furca_stream *stream, struct furca_loop *loop, struct furca_fd fd, size_t max_bytes,
 		      furca_stream_frame_fn *frame, furca_stream_end_fn *end, void *owner);
+
+/*
+ * From now on what is sent in one turn of the loop goes out together at its end, which saves system calls where many frames pass. What waits for that when the
+ * stream is closed is sent as far as the socket takes it.
+ */
+void furca_stream_gather(struct furca_stream *stream);
+
+/* Times that the streams of this process have called the kernel to send or receive. */
+uint64_t furca_stream_calls(void);
 
 /* Closes. Accepts one that is zeroed or closed already. */
 void furca_stream_done(struct furca_stream *stream);

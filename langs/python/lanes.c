@@ -141,6 +141,7 @@ struct exchange {
 	size_t n;
 	int memory; /* goes with its first byte; -1: none */
 	int error; /* errno that broke the lane, 0 none */
+	bool posts; /* nothing is answered */
 };
 
 /* Receives what is there. Bytes, 0 at the end, or -errno. */
@@ -165,24 +166,33 @@ static ssize_t lane_recv(struct lane *lane)
 	return n;
 }
 
+static void send_some(struct exchange *x)
+{
+	ssize_t n = furca_fd_send(x->lane->fd.n, x->data, x->n, &x->memory, x->memory >= 0);
+
+	if (n > 0) {
+		x->data += n;
+		x->n -= (size_t)n;
+		x->memory = -1;
+	} else if (n != -EAGAIN) {
+		x->error = (int)-n;
+	}
+}
+
 /* Sends what goes and reads what is there, waiting at most once. Without the GIL. */
 static void exchange_step(struct exchange *x)
 {
-	struct pollfd p = {.fd = x->lane->fd.n, .events = (short)(POLLIN | (x->n ? POLLOUT : 0))};
+	struct pollfd p = {.fd = x->lane->fd.n, .events = POLLIN};
 	ssize_t n;
 
-	if (poll(&p, 1, LOOK_MS) <= 0)
+	if (x->n)
+		send_some(x); /* mostly all of it, at once */
+	if (x->error)
 		return;
-	if (x->n && (p.revents & POLLOUT)) {
-		n = furca_fd_send(p.fd, x->data, x->n, &x->memory, x->memory >= 0);
-		if (n > 0) {
-			x->data += n;
-			x->n -= (size_t)n;
-			x->memory = -1;
-		} else if (n != -EAGAIN) {
-			x->error = (int)-n;
-		}
-	}
+	if (x->n)
+		p.events |= POLLOUT;
+	if (poll(&p, 1, x->posts && !x->n ? 0 : LOOK_MS) <= 0)
+		return;
 	if (!(p.revents & (POLLIN | POLLHUP | POLLERR)))
 		return;
 	n = lane_recv(x->lane);
@@ -304,7 +314,7 @@ PyObject *furca_lanes_post(PyObject *self, PyObject *args)
 	if (!lane)
 		return NULL;
 	if (furca_frame_make(&out, number, ++lane->last_call, NULL, NULL, NULL, fields) == 0) {
-		struct exchange x = {lane, out.bytes.data, out.bytes.len, -1, 0};
+		struct exchange x = {lane, out.bytes.data, out.bytes.len, -1, 0, true};
 
 		good = post(&x);
 	}
@@ -332,7 +342,7 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 		       extra == Py_None ? NULL : extra) == 0)
 		values = PyList_New(1);
 	if (values) {
-		struct exchange x = {lane, out.bytes.data, out.bytes.len, out.memory.n, 0};
+		struct exchange x = {lane, out.bytes.data, out.bytes.len, out.memory.n, 0, false};
 
 		values = collect(&x, lane->last_call, 1, values);
 	}
@@ -373,7 +383,7 @@ PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 	}
 	values = PyList_New(n);
 	if (values) {
-		struct exchange x = {lane, out.data, out.len, -1, 0};
+		struct exchange x = {lane, out.data, out.len, -1, 0, false};
 
 		values = collect(&x, first, n, values);
 	}
