@@ -13,6 +13,7 @@
 
 #define MAX_FILES 200	/* paths of each kind in `changes.files` */
 #define MAX_ATTEMPTS 3	/* copies tried, where their origin dies before they stand */
+#define PARK_AGAIN_US 1000 /* after a read took the parked copy: making the next one would compete with a short read for the CPU */
 #define PARK_US 10000	/* after a commit: calls that follow each other closely park nothing */
 
 /* What a copy is to be made of now, or NULL: not yet. */
@@ -286,8 +287,10 @@ static bool use_parked(struct furca_session *s, struct furca_call *call)
 	s->parked = NULL;
 	s->parked_ready = false;
 	s->engine->stats.parked_used++;
+	/* For the next read, while this one runs, if it runs for long. */
+	furca_loop_drop(s->engine->loop, &s->park_op);
+	(void)furca_loop_timer(s->engine->loop, furca_now_us() + PARK_AGAIN_US, park_now, s, &s->park_op);
 	run(call);
-	park_now(s); /* for the next read, while this one runs */
 	return true;
 }
 
