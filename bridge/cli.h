@@ -41,6 +41,7 @@ int furca_cmd_doctor(int argc, char **argv);
 int furca_cmd_schema(int argc, char **argv);
 int furca_cmd_mcp(int argc, char **argv);
 int furca_cmd_bench(int argc, char **argv);
+int furca_cmd_demo(int argc, char **argv);
 int furca_cmd_help(int argc, char **argv);
 
 /* Options of commands that talk to an engine. */

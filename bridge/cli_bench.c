@@ -1,4 +1,4 @@
-/* furca bench: finds and runs the benchmark programs, which lie beside the host programs as furca-bench-NAME. */
+/* furca bench, furca demo: find and run programs that lie beside the host programs, as furca-bench-NAME and furca-demo. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -84,6 +84,36 @@ static int take_options(int argc, char **argv)
 	return left;
 }
 
+/* Becomes that program; the engine that it starts is this one. Returns where it cannot. */
+static void start(const char *path, char **argv)
+{
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n > 0) {
+		self[n] = '\0';
+		(void)setenv("FURCA_PROGRAM", self, 0);
+	}
+	(void)execv(path, argv);
+}
+
+int furca_cmd_demo(int argc, char **argv)
+{
+	char directory[PATH_MAX], path[PATH_MAX + 16];
+
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+		furca_cli_help("demo");
+		return FURCA_EXIT_OK;
+	}
+	if (argc > 2 || (argc == 2 && argv[1][0] == '-'))
+		return furca_cli_usage("demo", "it takes a folder for the data, nothing else");
+	find_directory(directory, sizeof(directory));
+	(void)snprintf(path, sizeof(path), "%s/furca-demo", directory);
+	start(path, argv);
+	(void)fprintf(stderr, "furca demo: cannot run %s: %s\n", path, strerror(errno));
+	return FURCA_EXIT_CANNOT;
+}
+
 int furca_cmd_bench(int argc, char **argv)
 {
 	char directory[PATH_MAX], path[2 * PATH_MAX];
@@ -100,14 +130,7 @@ int furca_cmd_bench(int argc, char **argv)
 	if (take_options(argc, argv) < 0)
 		return furca_cli_usage("bench", "--json needs a file");
 	(void)snprintf(path, sizeof(path), "%s/" PREFIX "%s", directory, argv[1]);
-	/* The engine that it starts is this program. */
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	if (n > 0) {
-		self[n] = '\0';
-		(void)setenv("FURCA_PROGRAM", self, 0);
-	}
-	(void)execv(path, argv + 1);
+	start(path, argv + 1);
 	if (errno == ENOENT)
 		return furca_cli_usage("bench", "'%s' is no benchmark; `furca bench` lists them", argv[1]);
 	(void)fprintf(stderr, "furca bench: cannot run %s: %s\n", path, strerror(errno));

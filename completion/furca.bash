@@ -2,7 +2,7 @@
 _furca()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-	local commands="serve stop exec sessions inspect close undo branch checkpoint restore envs functions doctor schema mcp bench help"
+	local commands="serve stop exec sessions inspect close undo branch checkpoint restore envs functions doctor schema mcp bench demo help"
 	local session="--socket --json --language --env --help"
 
 	COMPREPLY=()
@@ -74,6 +74,7 @@ _furca()
 	bench) ((COMP_CWORD == 2)) && COMPREPLY=($(compgen -W "$(furca bench 2>/dev/null)" -- "$cur")) ;;
 	help) COMPREPLY=($(compgen -W "$commands" -- "$cur")) ;;
 	exec) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	demo) COMPREPLY=($(compgen -d -- "$cur")) ;;
 	esac
 }
 

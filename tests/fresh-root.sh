@@ -39,7 +39,7 @@ enter() {
 	export HOME=/root USER=root LOGNAME=root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 	export TERM=${TERM:-dumb} DEBIAN_FRONTEND=noninteractive
 	unset FURCA FURCA_LIBEXEC FURCA_PROGRAM FURCA_SOCKET XDG_RUNTIME_DIR XDG_STATE_HOME XDG_DATA_HOME XDG_CACHE_HOME PYENV_ROOT TMPDIR
-	cd /root/furca
+	cd /srv/furca
 	for command; do
 		say "$command"
 		sh -c "$command" </dev/null || return
@@ -104,11 +104,11 @@ cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 for file in /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
 	[ ! -e "$file" ] || { mkdir -p "$root$(dirname "$file")"; cp -L "$file" "$root$file"; }
 done
-rm -rf "$root/root/furca"
-mkdir -p "$root/root/furca"
+rm -rf "$root/srv/furca"
+mkdir -p "$root/srv/furca"
 if git -C "$top" rev-parse --git-dir >/dev/null 2>&1; then
-	git -C "$top" ls-files -z | (cd "$top" && tar -cf - --null -T - --ignore-failed-read) | tar -xf - --no-same-owner -C "$root/root/furca"
+	git -C "$top" ls-files -z | (cd "$top" && tar -cf - --null -T - --ignore-failed-read) | tar -xf - --no-same-owner -C "$root/srv/furca"
 else
-	tar -cf - -C "$top" --exclude='./build*' . | tar -xf - --no-same-owner -C "$root/root/furca"
+	tar -cf - -C "$top" --exclude='./build*' . | tar -xf - --no-same-owner -C "$root/srv/furca"
 fi
 unshare -mpf --propagation private "$(readlink -f "$0")" --enter "$root" "$@"
