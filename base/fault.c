@@ -62,6 +62,8 @@ int furca_fault(enum furca_fault point)
 	if (action == ACTION_FAIL)
 		return -EIO;
 	(void)kill(getpid(), action == ACTION_STOP ? SIGSTOP : SIGKILL);
+	if (action == ACTION_KILL)
+		_exit(128 + SIGKILL); /* pid 1 of a namespace does not receive its own */
 	return 0;
 }
 #endif

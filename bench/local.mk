@@ -3,9 +3,11 @@ noinst_LTLIBRARIES += libfurca-bench.la
 libfurca_bench_la_SOURCES = bench/bench.c bench/bench.h
 EXTRA_DIST += bench/README.md
 
-pkglibexec_PROGRAMS += furca-bench-call furca-bench-read
+pkglibexec_PROGRAMS += furca-bench-call furca-bench-commit furca-bench-read
 furca_bench_call_SOURCES = bench/call.c
 furca_bench_call_LDADD = libfurca-bench.la libfurca-client.la
+furca_bench_commit_SOURCES = bench/commit.c
+furca_bench_commit_LDADD = libfurca-bench.la libfurca-client.la
 furca_bench_read_SOURCES = bench/read.c
 furca_bench_read_LDADD = libfurca-bench.la libfurca-client.la
 pkglibexec_PROGRAMS += furca-bench-bash

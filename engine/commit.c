@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "engine/cells.h"
+#include "engine/cgroup.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/session.h"
@@ -18,6 +19,7 @@
 #define MAX_CHECKPOINTS 8
 /* Pid namespaces nest 32 deep; a promoted snapshot lives in one, and its copies need one more. Below, snapshots do without. */
 #define DEEPEST 26
+#define LOOK_US 100000
 
 /* What waited to be cloned from that host learns that it has gone. */
 static void forget_origin(struct furca_commit *commits, const struct furca_host *host)
@@ -231,15 +233,40 @@ bool furca_commit_waits(const struct furca_session *s)
 	return s->top && s->top->asked;
 }
 
-/* Whether memory allows a snapshot; where it is short, earlier ones go first. */
+/* What can be had of the machine and of what all sessions may have, and all; looked at ten times a second at most. */
+static void look_at_memory(struct furca_engine *engine)
+{
+	struct furca_cgroups_usage usage;
+	int64_t now_us = furca_now_us();
+
+	if (engine->memory_looked_us && now_us - engine->memory_looked_us < LOOK_US)
+		return;
+	engine->memory_looked_us = now_us;
+	furca_limits_machine(&engine->memory_available, &engine->memory_total);
+	furca_cgroups_usage(engine->cgroups, &usage);
+	if (usage.memory_limit && usage.memory_limit < engine->memory_total) {
+		engine->memory_total = usage.memory_limit;
+		engine->memory_available = FURCA_MIN(engine->memory_available, usage.memory_limit - FURCA_MIN(usage.memory, usage.memory_limit));
+	}
+}
+
+/*
+ * Whether memory allows a snapshot. It costs nothing but page tables until the session writes, and at worst the whole state once more: a
+ * quarter of it is expected, beside a sixteenth of the memory that nobody should use up. Where twice that is not free, earlier snapshots
+ * go first.
+ */
 static bool there_is_room(struct furca_session *s)
 {
-	uint64_t available, total;
+	struct furca_engine *engine = s->engine;
 
-	if (s->engine->config.snapshots == FURCA_SNAPSHOT_ALWAYS)
+	if (engine->config.snapshots == FURCA_SNAPSHOT_ALWAYS)
 		return true;
-	furca_limits_machine(&available, &total);
-	if (available == 0 || available > total / 8)
+	look_at_memory(engine);
+	uint64_t need = engine->memory_total / 16;
+	if (engine->memory_available == 0 || engine->memory_available > engine->memory_total / 2)
+		return true; /* no state is larger than the other half */
+	need += furca_limits_anonymous(s->live->proc.pid) / 4;
+	if (engine->memory_available > 2 * need)
 		return true;
 	while (s->top && s->top->below) {
 		struct furca_commit *last = s->top;
@@ -248,9 +275,9 @@ static bool there_is_room(struct furca_session *s)
 			last = last->below;
 		furca_commit_drop(s, last);
 		s->dropped_commits++;
-		s->engine->stats.snapshots_dropped++;
+		engine->stats.snapshots_dropped++;
 	}
-	return available > total / 16;
+	return engine->memory_available > need;
 }
 
 void furca_commit_make(struct furca_session *s, bool force)

@@ -39,6 +39,8 @@ struct furca_engine {
 
 	struct furca_cgroups *cgroups;	  /* NULL: there are none */
 	uint64_t oom_kills;		  /* of the machine, when last looked at */
+	int64_t memory_looked_us;	  /* when these were read, in bytes: */
+	uint64_t memory_available, memory_total;
 	furca_op_id watch_op;		  /* the next look at hosts that no control group bounds */
 	struct furca_fd loadavg;	  /* /proc/loadavg */
 

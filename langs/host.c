@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "bridge/wire/frame.h"
 #include "bridge/wire/host.h"
@@ -213,6 +214,11 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 		send_failed(host, frame->call, &err);
 		return;
 	}
+	if (furca_fault(FURCA_FAULT_RUN_BEFORE) < 0) {
+		(void)furca_fail(&err, FURCA_E_SYSTEM, EIO, "failure point run_before");
+		send_failed(host, frame->call, &err);
+		return;
+	}
 	run_parse(frame, &run);
 	run.memory = memory.n;
 	host->read_only = run.read_only;
@@ -220,8 +226,14 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	if (!furca_host_is_self(host))
 		_exit(done.exit_code &
 		      0xff); /* the user's code forked, and its child ran off the end of the code */
+	if (furca_fault(FURCA_FAULT_RUN_AFTER) < 0) {
+		done.how = "exception";
+		(void)furca_buf_append_text(&done.error, "failure point run_after");
+	}
 	send_done(host, run.call, &done, furca_now_us() - begin);
 	done_free(&done);
+	if (furca_fault(FURCA_FAULT_RUN_ANSWERED) < 0)
+		_exit(1);
 }
 
 static void handle_inspect(struct furca_host *host, const struct furca_frame_view *frame)

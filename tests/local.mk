@@ -39,6 +39,12 @@ check-unit: all $(check_PROGRAMS)
 check-e2e: all
 	$(AM_TESTS_ENVIRONMENT) $(SHELL) $(srcdir)/tests/e2e/run.sh $(PYTEST_ARGS)
 
+# Long: every failure point in every mode and language, then two minutes of random deaths, timeouts and cancels over parallel sessions.
+check-stress: all
+	$(AM_TESTS_ENVIRONMENT) /usr/bin/python3 $(srcdir)/tests/stress/fault_points.py
+	$(AM_TESTS_ENVIRONMENT) /usr/bin/python3 $(srcdir)/tests/stress/kill_random.py --seconds 120 --sessions 8
+EXTRA_DIST += tests/stress/fault_points.py tests/stress/kill_random.py
+
 # Tests that clone, or that look at descriptors and signals which a sanitizer's runtime changes.
 no_asan_tests = $(clone_tests) tests/unit/test_fds tests/unit/test_memory tests/unit/test_privileges
 # AddressSanitizer and UndefinedBehaviorSanitizer, in a build folder of their own; unit tests, which clone no threads.
@@ -80,4 +86,4 @@ dist-hook:
 	find $(distdir) -name __pycache__ -o -name .pytest_cache -o -name '*.egg-info' | xargs rm -rf
 	find $(distdir)/tests -name '*.log' -o -name '*.trs' | xargs rm -f
 
-.PHONY: check-unit check-e2e check-asan check-valgrind check-tidy check-cppcheck format
+.PHONY: check-stress check-unit check-e2e check-asan check-valgrind check-tidy check-cppcheck format

@@ -30,7 +30,7 @@ PYTHON = {
     "deaths": ["import os; os._exit(1)", "import os, signal; os.kill(os.getpid(), 9)", "import ctypes; ctypes.string_at(0)", "import os; os.abort()"],
     "deaf": "import time\nx = -2\nwhile True:\n    try:\n        while True: time.sleep(0.05)\n    except BaseException: pass",
     "sleep": "import time\nx = %d\ntime.sleep(20)",
-    "kill_later": "import os, subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.0%d; kill -9 %%d' %% os.getpid()]) and None",
+    "kill_later": "import os, subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.0%d; : >%s; kill -9 %%d' %% os.getpid()]) and None",
     "fail": ("1/0", "exception"),
     "fail_changed": ("x = -3\n1/0", "exception"),
 }
@@ -42,7 +42,7 @@ BASH = {
     "deaths": ["kill -9 $$", "kill -SEGV $$", "kill -ABRT $$", "x=-1; kill -9 $$; sleep 5"],
     "deaf": "x=-2; /bin/kill -STOP $$; sleep 5",
     "sleep": "x=%d; sleep 20",
-    "kill_later": "{ sleep 0.0%d; kill -9 $$; } >/dev/null 2>&1 & disown",
+    "kill_later": "{ sleep 0.0%d; : >%s; kill -9 $$; } >/dev/null 2>&1 & disown",
     "fail": ("exit 3", "exit"),
     "fail_changed": ("x=-3; exit 3", "exit"),
 }
@@ -55,6 +55,7 @@ class Session(threading.Thread):
 
     def __init__(self, engine, number, seed, calls, until):
         super().__init__(daemon=True)
+        self.engine = engine
         self.language, self.code = (("bash", BASH), ("python", PYTHON))[number % 2 == 0]
         self.name, self.rng, self.limit, self.until = "s%d" % number, random.Random(seed), calls, until
         self.client = engine.client()
@@ -75,10 +76,11 @@ class Session(threading.Thread):
         answer = self.client.execute(self.code["token"] % token + code, self.language, state_mode=mode, **args)
         ran = answer["stdout"] != ""
         self.check("whose answer", not ran or answer["stdout"].startswith(token + "\n"), token, answer["stdout"][:200])
-        self.check("lost", answer["state"] != "lost", answer)
+        # Where nothing was there to lose, "lost" is what "rolled_back" is elsewhere.
+        self.check("lost", answer["state"] != "lost" or (self.killed_idle and self.value is None), self.value, answer)
         if "The call did not run." in (answer["error"] or ""):
             # Killed when idle, before the state after the last call was kept: only do_kill_idle does that, which changes nothing.
-            self.check("told", not ran and self.killed_idle and answer["state"] == "rolled_back", answer)
+            self.check("told", not ran and self.killed_idle and answer["state"] in ("rolled_back", "lost"), answer)
             self.counts["told"] = self.counts.get("told", 0) + 1
             self.killed_idle = False
             return self.execute(code, mode, **args)
@@ -142,10 +144,13 @@ class Session(threading.Thread):
 
     def do_kill_idle(self):
         """A child kills its parent a moment later, mostly when it is idle: only in there is the number known."""
-        answer = self.execute(self.code["kill_later"] % self.rng.randrange(1, 9))
+        sign = os.path.join(self.engine.dir, "sign-" + self.name)
+        answer = self.execute(self.code["kill_later"] % (self.rng.randrange(1, 9), sign))
         self.check("kill_idle", answer["ok"] or (answer["error_type"], answer["state"]) == ("killed", "rolled_back"), answer)
         self.killed_idle = True
-        time.sleep(self.rng.uniform(0.1, 0.2))
+        self.check("kill_idle", eventually(lambda: os.path.exists(sign), 20))
+        os.unlink(sign)
+        time.sleep(self.rng.uniform(0.05, 0.15))
 
     def do_fail(self):
         code, kind = self.code["fail"]
