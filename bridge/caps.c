@@ -25,7 +25,7 @@ struct slow {
 };
 
 struct call {
-	uint64_t id, client;
+	uint64_t id, client, owner;
 	uint32_t msgid;
 	bool write, takes_frames;
 	struct furca_fd memory;	      /* with `waiting`, where arrays are in it */
@@ -256,6 +256,7 @@ static int open_call(struct furca_caps *caps, const struct target *target, struc
 		return -ENOMEM;
 	*call = (struct call){.id = from->id,
 			      .client = target->client,
+			      .owner = from->owner,
 			      .msgid = free_msgid(caps),
 			      .write = target->write,
 			      .takes_frames = from->takes_frames,
@@ -384,7 +385,7 @@ static void pass_value(struct furca_caps *caps, const struct call *call, struct 
 		     "Ask for plain values, or call it from Python.");
 		return;
 	}
-	int r = furca_handles_to_code(&caps->handles, call->client, call->write, value, &out, &frames);
+	int r = furca_handles_to_code(&caps->handles, call->client, call->owner, call->write, value, &out, &frames);
 	if (r == 0 && frames != (memory && memory->n >= 0))
 		fail(caps, id, "TypeError", "the capability's client sent an array without its memory", "Mend the client.");
 	else if (r == 0)
@@ -423,20 +424,39 @@ void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid,
 	}
 }
 
-void furca_caps_release(struct furca_caps *caps, struct furca_view name)
+/* Tells a client that its handle, taken out already, is not held any more. */
+static void tell_release(struct furca_caps *caps, const struct furca_handle *handle)
 {
-	FURCA_AUTO_FREE struct furca_handle *handle = furca_handles_take(&caps->handles, name);
 	FURCA_AUTO_BUF struct furca_buf params = FURCA_BUF_INIT;
 	msgpack_packer pk;
 
-	if (!handle)
-		return;
 	msgpack_packer_init(&pk, &params, furca_buf_msgpack_write);
 	msgpack_pack_map(&pk, 1);
 	msgpack_pack_str_with_body(&pk, "handle", 6);
 	msgpack_pack_str_with_body(&pk, handle->token, handle->size);
 	if (!params.failed)
 		caps->events->release(caps->user, handle->client, (struct furca_view){params.data, params.data + params.len});
+}
+
+void furca_caps_release(struct furca_caps *caps, struct furca_view name)
+{
+	FURCA_AUTO_FREE struct furca_handle *handle = furca_handles_take(&caps->handles, name);
+
+	if (handle)
+		tell_release(caps, handle);
+}
+
+void furca_caps_owner_gone(struct furca_caps *caps, uint64_t owner)
+{
+	struct furca_handle *handle = furca_handles_take_owned(&caps->handles, owner);
+
+	while (handle) {
+		struct furca_handle *next = handle->next;
+
+		tell_release(caps, handle);
+		free(handle);
+		handle = next;
+	}
 }
 
 void furca_caps_drop(struct furca_caps *caps, uint64_t id)

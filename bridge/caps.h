@@ -64,6 +64,9 @@ void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid,
 /* Code gave a handle back (bridge/handles.h). Unknown ones are ignored. */
 void furca_caps_release(struct furca_caps *caps, struct furca_view handle);
 
+/* Nothing holds the handles any more that were given to that owner: their clients are told. */
+void furca_caps_owner_gone(struct furca_caps *caps, uint64_t owner);
+
 /* Nobody waits for that call any more: a late answer is dropped. */
 void furca_caps_drop(struct furca_caps *caps, uint64_t id);
 

@@ -46,7 +46,17 @@ void furca_handles_done(struct furca_handles *handles)
 			handle = next;
 		}
 	furca_idmap_done(&handles->by_hash);
+	furca_idmap_done(&handles->by_owner);
 	handles->count = 0;
+}
+
+/* Counts one more or less; what cannot be counted for want of memory is given back later, by its client's end. */
+static void count_owner(struct furca_handles *handles, uint64_t owner, intptr_t by)
+{
+	intptr_t n = (intptr_t)furca_idmap_remove(&handles->by_owner, owner) + by;
+
+	if (n > 0)
+		(void)furca_idmap_add(&handles->by_owner, owner, (void *)n);
 }
 
 bool furca_handles_is_name(struct furca_view name)
@@ -83,9 +93,10 @@ static int link_handle(struct furca_handles *handles, struct furca_handle *handl
 
 	handle->next = first;
 	int r = furca_idmap_add(&handles->by_hash, key, handle);
-	if (r == 0)
+	if (r == 0) {
 		handles->count++;
-	else if (first)
+		count_owner(handles, handle->owner, 1);
+	} else if (first)
 		(void)furca_idmap_add(&handles->by_hash, key, first); /* its place is free */
 	return r;
 }
@@ -105,7 +116,34 @@ struct furca_handle *furca_handles_take(struct furca_handles *handles, struct fu
 	if (first)
 		(void)furca_idmap_add(&handles->by_hash, hash(name), first);
 	handles->count--;
+	count_owner(handles, handle->owner, -1);
 	return handle;
+}
+
+struct furca_handle *furca_handles_take_owned(struct furca_handles *handles, uint64_t owner)
+{
+	intptr_t n = (intptr_t)furca_idmap_get(&handles->by_owner, owner);
+	struct furca_handle *taken = NULL, *handle;
+	uint64_t key;
+
+	/* Taking one out may move others to slots that were passed, so it goes round until all were found. */
+	for (intptr_t before = n + 1; n > 0 && n < before;) {
+		size_t at = 0;
+
+		before = n;
+		while (n > 0 && (handle = furca_idmap_next(&handles->by_hash, &at, &key))) {
+			while (handle && handle->owner != owner)
+				handle = handle->next;
+			if (!handle)
+				continue;
+			handle = furca_handles_take(handles, name_of(handle));
+			handle->next = taken;
+			taken = handle;
+			n--;
+			at--; /* another may have come to this slot, or be behind it */
+		}
+	}
+	return taken;
 }
 
 void furca_handles_client_gone(struct furca_handles *handles, uint64_t client)
@@ -124,6 +162,7 @@ void furca_handles_client_gone(struct furca_handles *handles, uint64_t client)
 			handle = next;
 		}
 	furca_idmap_done(&handles->by_hash);
+	furca_idmap_done(&handles->by_owner);
 	*handles = kept;
 }
 
@@ -137,7 +176,7 @@ static bool token_is_valid(struct furca_view token)
 }
 
 /* Makes a handle and links it. */
-static int make(struct furca_handles *handles, uint64_t client, bool write, struct furca_view token, const struct furca_handle **ret)
+static int make(struct furca_handles *handles, uint64_t client, uint64_t owner, bool write, struct furca_view token, const struct furca_handle **ret)
 {
 	struct furca_handle *handle;
 	uint64_t number;
@@ -152,6 +191,7 @@ static int make(struct furca_handles *handles, uint64_t client, bool write, stru
 		return -ENOMEM;
 	}
 	handle->client = client;
+	handle->owner = owner;
 	handle->write = write;
 	handle->size = furca_view_size(token);
 	memcpy(handle->token, token.at, handle->size);
@@ -184,8 +224,8 @@ static void unmake(struct furca_handles *handles, const struct furca_buf *out, s
 			free(furca_handles_take(handles, v.bytes));
 }
 
-int furca_handles_to_code(struct furca_handles *handles, uint64_t client, bool write, struct furca_view value, struct furca_buf *out,
-			  bool *ret_frames)
+int furca_handles_to_code(struct furca_handles *handles, uint64_t client, uint64_t owner, bool write, struct furca_view value,
+			  struct furca_buf *out, bool *ret_frames)
 {
 	size_t mark = out->len;
 	const struct furca_handle *handle = NULL;
@@ -203,7 +243,7 @@ int furca_handles_to_code(struct furca_handles *handles, uint64_t client, bool w
 			r = furca_buf_append(out, v.raw.at, furca_view_size(v.raw));
 			continue;
 		}
-		r = make(handles, client, write, v.bytes, &handle);
+		r = make(handles, client, owner, write, v.bytes, &handle);
 		if (r == 0) {
 			pack_ext(out, handle->name, NAME_SIZE);
 			r = out->failed;

@@ -206,6 +206,13 @@ static void engine_release(void *user, struct furca_view handle)
 	furca_caps_release(server->caps, handle);
 }
 
+static void engine_owner_gone(void *user, uint64_t owner)
+{
+	struct furca_server *server = user;
+
+	furca_caps_owner_gone(server->caps, owner);
+}
+
 static void engine_describe(void *user, struct furca_buf *out)
 {
 	struct furca_server *server = user;
@@ -219,6 +226,7 @@ const struct furca_engine_events furca_server_events = {
 	.capability = engine_capability,
 	.capability_dropped = engine_dropped,
 	.release = engine_release,
+	.owner_gone = engine_owner_gone,
 	.describe = engine_describe,
 };
 

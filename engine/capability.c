@@ -40,7 +40,7 @@ struct furca_lanes {
 	bool closed, read_only;
 	struct furca_call *call;
 	furca_client_id client;
-	uint64_t msgid;
+	uint64_t msgid, owner, own_owner; /* of handles: the session's, or of this process alone (0: none yet) */
 	struct furca_buf allowed;
 };
 
@@ -246,6 +246,7 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 		.id = id,
 		.client = lanes->client,
 		.execute_msgid = lanes->msgid,
+		.owner = lanes->owner,
 		.read_only = lanes->read_only,
 		.takes_frames = lane->takes_frames,
 		.name = name,
@@ -386,6 +387,8 @@ void furca_lanes_close(struct furca_lanes *lanes)
 	while (lanes->first)
 		lane_free(lanes->first);
 	furca_fd_done(&lanes->socket);
+	if (lanes->own_owner)
+		lanes->engine->events.owner_gone(lanes->engine->user, lanes->own_owner);
 }
 
 void furca_lanes_free(struct furca_lanes *lanes)
@@ -405,6 +408,10 @@ void furca_lanes_serve(struct furca_lanes *lanes, struct furca_call *call, bool 
 	lanes->client = call->client;
 	lanes->msgid = call->msgid;
 	lanes->read_only = read_only;
+	if (call->session && call->plan.mode == FURCA_STATEFUL)
+		lanes->owner = call->session->owner;
+	else if (!lanes->own_owner)
+		lanes->owner = lanes->own_owner = furca_engine_next(lanes->engine);
 	furca_buf_clear(&lanes->allowed);
 	(void)furca_buf_append(&lanes->allowed, allowed.at, furca_view_size(allowed));
 }

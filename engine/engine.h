@@ -51,6 +51,8 @@ struct furca_engine_events {
 	void (*capability_dropped)(void *user, uint64_t id);
 	/* Code has no use any more for a handle that a capability gave it. */
 	void (*release)(void *user, struct furca_view handle);
+	/* A session has ended, or a process that was none: nothing holds the handles any more that it was given. */
+	void (*owner_gone)(void *user, uint64_t owner);
 	/* Packs the array that DESCRIBE answers with under "capabilities" to `out`. */
 	void (*describe)(void *user, struct furca_buf *out);
 };

@@ -50,6 +50,7 @@ struct furca_session *furca_session_new(struct furca_engine *engine, const struc
 		free(s);
 		return NULL;
 	}
+	s->owner = furca_engine_next(engine);
 	furca_commit_pristine(s);
 	return s;
 }
@@ -70,6 +71,7 @@ static void session_free(struct furca_session *s)
 	furca_read_unpark(s);
 	furca_commit_drop_all(s);
 	furca_host_drop(s->live);
+	engine->events.owner_gone(engine->user, s->owner);
 	furca_launch_end(s->launch);
 	furca_background_done(&s->background);
 	furca_buf_done(&s->parked_isolation);

@@ -28,6 +28,7 @@ struct furca_commit {
 struct furca_session {
 	struct furca_entry entry;
 	struct furca_engine *engine;
+	uint64_t owner;			/* of handles that its code is given */
 	struct furca_session *next_closing;
 	enum furca_session_state state;
 	struct furca_launch *launch;	/* while a process is made; holds the environment for life */

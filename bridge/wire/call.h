@@ -10,6 +10,7 @@
 struct furca_caps_request {
 	uint64_t id;
 	uint64_t client, execute_msgid; /* the execute that runs the code, and whose */
+	uint64_t owner;			/* of handles in the answer: a session, or a process of its own */
 	bool read_only;
 	bool takes_frames;		/* arrays and frames may be answered */
 	struct furca_view name;

@@ -47,6 +47,26 @@ def test_a_stateful_call_within_a_capability_of_its_own_session_is_refused_at_on
     assert session.run("x = 2; capabilities.look()").value == 1
 
 
+def test_handles_come_back_when_whoever_holds_them_ends(connected):
+    class Thing:
+        def name(self):
+            return "thing"
+
+    connected.capability("thing", effect="read")(lambda: connected.keep(Thing()))
+    kept = connected._kept._objects
+    session = connected.session("holder")
+    session.run("a = capabilities.thing()\nb = [capabilities.thing() for _ in range(50)]")
+    assert len(kept) == 51 and session.run("a.name()").value == "thing"
+    assert session.read("c = capabilities.thing()\n(a.name(), c.name())").value == ["thing", "thing"]
+    assert eventually(lambda: len(kept) == 51, 5)  # the copy's own went with it
+    connected.python("import os\nx = capabilities.thing()\nos._exit(0)", state_mode="stateless", raise_errors=False)
+    assert eventually(lambda: len(kept) == 51, 5)
+    session.run("del b; import gc; gc.collect()")
+    assert eventually(lambda: len(kept) == 1, 5)
+    session.close()
+    assert eventually(lambda: len(kept) == 0, 5)
+
+
 def test_a_call_that_only_waits_its_turn_is_not_taken_for_one_that_waits_for_itself(connected):
     go = threading.Event()
     connected.capability("held", effect="read")(lambda: go.wait(20))

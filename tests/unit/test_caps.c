@@ -415,6 +415,34 @@ START_TEST(an_array_goes_only_with_its_memory)
 }
 END_TEST
 
+START_TEST(handles_of_an_owner_come_back_together)
+{
+	enum { EACH = 3000 };
+	static const uint8_t value[] = "\xc7\x03\x02obj";
+	struct furca_value v = {.raw = {value, value + sizeof(value) - 1}};
+	struct furca_caps_request from = {.client = 1, .execute_msgid = 77, .name = view("a", 1), .args = view("\x90", 1),
+					  .kwargs = view("\x80", 1), .memory = FURCA_FD_NONE};
+	struct furca_caps_stats stats;
+
+	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
+	for (unsigned i = 0; i < 2 * EACH; i++) {
+		from.id = i + 1;
+		from.owner = 5 + i % 2;
+		furca_caps_call(caps, &from);
+		furca_caps_answer(caps, 1, seen.msgid, &nil, &v, NULL);
+	}
+	furca_caps_owner_gone(caps, 5);
+	ck_assert_uint_eq(seen.released, EACH);
+	furca_caps_owner_gone(caps, 5);
+	furca_caps_stats(caps, &stats);
+	ck_assert_uint_eq(stats.handles, EACH);
+	furca_caps_owner_gone(caps, 6);
+	ck_assert_uint_eq(seen.released, 2 * EACH);
+	furca_caps_stats(caps, &stats);
+	ck_assert_uint_eq(stats.handles, 0);
+}
+END_TEST
+
 /* An answer [nil, handle "obj"]. */
 static void answer_handle(uint64_t client, uint64_t msgid)
 {
@@ -554,6 +582,7 @@ int main(void)
 	tcase_add_test(tc, calls_that_wait_are_sent_in_turn);
 	tcase_add_test(tc, who_floods_is_refused_and_others_are_not);
 	tcase_add_test(tc, an_array_goes_only_with_its_memory);
+	tcase_add_test(tc, handles_of_an_owner_come_back_together);
 	tcase_add_test(tc, describe_lists_all_by_name);
 	tcase_add_test(tc, idmap_keeps_what_an_array_keeps);
 	suite_add_tcase(suite, tc);
