@@ -5,7 +5,7 @@ systemduserunitdir = $(prefix)/lib/systemd/user
 nodist_systemduserunit_DATA = packaging/furca.service
 CLEANFILES += packaging/furca.service
 packaging/furca.service: packaging/furca.service.in Makefile
-	$(AM_V_GEN)$(MKDIR_P) packaging && sed 's|@bindir@|$(bindir)|' $(srcdir)/packaging/furca.service.in >$@
+	$(AM_V_GEN)$(MKDIR_P) packaging && sed 's|@[b]indir@|$(bindir)|' $(srcdir)/packaging/furca.service.in >$@
 
 # The Debian packages, built from this tree and tried in an overlay of this machine.
 check-deb:
