@@ -84,6 +84,12 @@ void furca_client_run(struct furca_client *client, struct furca_due *due);
 /* Queues a response: `error` or `result` packed, the other empty. */
 void furca_client_respond(struct furca_client *client, uint64_t msgid, struct furca_view error, struct furca_view result);
 
+/*
+ * For callbacks of capabilities: the answer comes later, by furca_client_respond with the id that this returns, from any thread. What
+ * furca_answer_* was told is dropped.
+ */
+uint64_t furca_client_defer(const struct furca_capability_call *call);
+
 /* Reads a packed result map, copying it. 0 or -ENOMEM. */
 int furca_result_read(struct furca_buf *answer, struct furca_result *ret);
 

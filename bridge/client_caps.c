@@ -13,7 +13,15 @@
 /* What a callback has answered so far. */
 struct furca_answer {
 	struct furca_buf value, error;
+	uint64_t msgid;
+	bool later;
 };
+
+uint64_t furca_client_defer(const struct furca_capability_call *call)
+{
+	call->answer->later = true;
+	return call->answer->msgid;
+}
 
 static void pack_text(msgpack_packer *pk, const char *key, const char *text)
 {
@@ -96,13 +104,14 @@ static void run(struct furca_client *client, struct furca_due *due, struct furca
 
 void furca_client_run(struct furca_client *client, struct furca_due *due)
 {
-	struct furca_answer answer = {FURCA_BUF_INIT, FURCA_BUF_INIT};
+	struct furca_answer answer = {.msgid = due->msgid};
 
 	run(client, due, &answer);
 	struct furca_view error = view_of(&answer.error), value = view_of(&answer.value);
 	if (furca_view_size(error) > 0)
 		value.at = value.end;
-	furca_client_respond(client, due->msgid, error, value);
+	if (!answer.later)
+		furca_client_respond(client, due->msgid, error, value);
 	furca_buf_done(&answer.value);
 	furca_buf_done(&answer.error);
 	furca_buf_done(&due->params);

@@ -93,7 +93,9 @@ static const char schema_help[] =
 static const char mcp_help[] =
 	"[OPTION…]\n\nServes the Model Context Protocol on standard input and output, with an engine of its own inside.\n\n"
 	"  --socket PATH      talk to that running engine instead\n"
-	"  --state-dir DIR, --workdir DIR, --config FILE   of the engine inside, as for `furca serve`\n";
+	"  --state-dir DIR, --workdir DIR, --config FILE   of the engine inside, as for `furca serve`\n"
+	"  --tools CONFIG     other MCP servers ({\"mcpServers\": {NAME: {command, args, env}}}, as other clients have it), whose\n"
+	"                     tools code calls as capabilities.NAME.TOOL(...), in bash `capability NAME.TOOL key=value`\n";
 
 static const char bench_help[] =
 	"[NAME [ARG…] [--quick] [--json FILE]]\n\nLists the benchmarks, or runs one on this machine. It starts engines of its own, pins one CPU and prints ratios with\n"

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 #include "base/fd.h"
 #include "bridge/cli.h"
 #include "bridge/json.h"
+#include "bridge/mcp_servers.h"
 #include "bridge/wire/limits.h"
 
 #include "config.h"
@@ -232,6 +235,8 @@ static void cancel_call(struct furca_mcp *mcp, json_t *id)
 	(void)pthread_mutex_unlock(&mcp->lock);
 	if (msgid)
 		(void)furca_cancel(mcp->client, msgid, NULL);
+	if (msgid)
+		furca_mcp_servers_cancel(mcp->servers, msgid);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- protocol */
@@ -244,7 +249,7 @@ static void initialize(struct furca_mcp *mcp, json_t *id, json_t *params)
 		if (strcmp(asked, revisions[i]) == 0)
 			revision = revisions[i];
 	respond(mcp, id,
-		json_pack("{s:s, s:{s:{s:b}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion", revision, "capabilities", "tools", "listChanged", 0,
+		json_pack("{s:s, s:{s:{s:b}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion", revision, "capabilities", "tools", "listChanged", mcp->servers != NULL,
 			  "serverInfo", "name", "furca", "title", "furca", "version", PACKAGE_VERSION, "instructions",
 			  "execute_code runs all code: choose the state mode by the work. Look into what exists with list_sessions and "
 			  "inspect_session before choosing a session."));
@@ -280,6 +285,8 @@ static void serve_message(struct furca_mcp *mcp, json_t *message)
 		serve_request(mcp, id, method, params);
 	} else if (strcmp(method, "notifications/cancelled") == 0) {
 		cancel_call(mcp, json_object_get(params, "requestId"));
+	} else if (strcmp(method, "notifications/initialized") == 0) {
+		mcp->initialized = true;
 	}
 }
 
@@ -398,11 +405,12 @@ static unsigned held_by(struct furca_client *client)
 }
 
 /* -1 to go on, or an exit status. */
-static int parse(int argc, char **argv, struct furca_private *engine, const char **ret_socket)
+static int parse(int argc, char **argv, struct furca_private *engine, const char **ret_socket, const char **ret_tools)
 {
 	static const struct option options[] = {
 		{"socket", required_argument, NULL, 's'}, {"state-dir", required_argument, NULL, 'd'},
 		{"workdir", required_argument, NULL, 'w'}, {"config", required_argument, NULL, 'c'},
+		{"tools", required_argument, NULL, 't'},
 		{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
 	};
 	int c;
@@ -422,6 +430,9 @@ static int parse(int argc, char **argv, struct furca_private *engine, const char
 		case 'c':
 			engine->config = optarg;
 			break;
+		case 't':
+			*ret_tools = optarg;
+			break;
 		case 'h':
 			furca_cli_help("mcp");
 			return FURCA_EXIT_OK;
@@ -432,13 +443,35 @@ static int parse(int argc, char **argv, struct furca_private *engine, const char
 	return optind < argc ? furca_cli_usage("mcp", "'%s' is not expected", argv[optind]) : -1;
 }
 
+static atomic_bool pumping = true;
+
+/* Capability calls come also while no execute is waited for, from threads and jobs of sessions. */
+static void *pump_connection(void *client)
+{
+	while (pumping && furca_serve(client, 0.2, NULL) == 0)
+		;
+	return NULL;
+}
+
+static void tools_changed(void *user)
+{
+	struct furca_mcp *mcp = user;
+
+	if (mcp->initialized)
+		write_json(mcp, json_pack("{s:s, s:s}", "jsonrpc", "2.0", "method", "notifications/tools/list_changed"));
+}
+
 int furca_cmd_mcp(int argc, char **argv)
 {
 	struct furca_private engine = {.program = "/proc/self/exe"};
 	struct furca_mcp mcp = {.lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
-	const char *socket = NULL;
+	const char *socket = NULL, *tools = NULL;
+	pthread_t pump = 0;
 	struct furca_error err;
-	int status = parse(argc, argv, &engine, &socket);
+	/* A server of --tools that has gone is seen by the error of writing to it. */
+	const struct sigaction ignore = {.sa_handler = SIG_IGN};
+	(void)sigaction(SIGPIPE, &ignore, NULL);
+	int status = parse(argc, argv, &engine, &socket, &tools);
 
 	if (status >= 0)
 		return status;
@@ -446,10 +479,22 @@ int furca_cmd_mcp(int argc, char **argv)
 	if (r < 0)
 		return furca_cli_fail("mcp", err.message, err.suggestion);
 	mcp.held = held_by(mcp.client);
+	if (tools && (r = furca_mcp_servers_start(tools, mcp.client, tools_changed, &mcp, &mcp.servers, &err)) < 0) {
+		furca_close(mcp.client);
+		return furca_cli_fail("mcp", err.message, err.suggestion);
+	}
+	if (tools && pthread_create(&pump, NULL, pump_connection, mcp.client) != 0)
+		tools = NULL;
 	r = serve_input(&mcp);
 	/* Threads that still wait in the library would be left with a client that is gone; the engine ends with the connection. */
-	if (!finish(&mcp))
+	if (!finish(&mcp)) {
+		furca_mcp_servers_stop(mcp.servers);
 		_exit(FURCA_EXIT_FAILED);
+	}
+	furca_mcp_servers_stop(mcp.servers);
+	pumping = false;
+	if (tools)
+		(void)pthread_join(pump, NULL);
 	furca_close(mcp.client);
 	return r < 0 ? FURCA_EXIT_FAILED : FURCA_EXIT_OK;
 }

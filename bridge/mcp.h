@@ -6,6 +6,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include <jansson.h>
 
@@ -15,6 +16,8 @@
 
 struct furca_mcp {
 	struct furca_client *client;
+	atomic_bool initialized;
+	struct furca_mcp_servers *servers; /* --tools, or NULL */
 	unsigned held; /* guarantees that the engine gives, bits of enum furca_barrier */
 	pthread_mutex_t lock; /* output, and the list of calls */
 	pthread_cond_t idle;

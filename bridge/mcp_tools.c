@@ -8,11 +8,14 @@
 #include "bridge/client.h"
 #include "bridge/json_read.h"
 #include "bridge/mcp.h"
+#include "bridge/mcp_servers.h"
 #include "bridge/schema.h"
 
 #include "base/banned.h"
 
 #define HEARTBEAT_US 2000000  /* between signs of life of a call that says nothing */
+#define SERVERS_WAIT_US 20000000 /* for servers that are starting: code may call their tools */
+#define LIST_WAIT_US 3000000	 /* the same, for a list that is renewed when they come later */
 #define KEEP_OUTPUT (64 << 10) /* of each stream, where the caller does not say: a model reads it */
 
 static struct furca_view view_of(const struct furca_buf *buf)
@@ -91,6 +94,18 @@ static void pack_arguments(struct furca_args *args, json_t *arguments, const cha
 	}
 }
 
+/* Whether code may have been ended in the middle of a call of a tool. */
+static bool was_cut_short(struct furca_view result)
+{
+	static const char *const types[] = {"timeout", "interrupted", "crashed", "killed", "oom"};
+	struct furca_view type;
+
+	for (size_t i = 0; i < FURCA_COUNT(types); i++)
+		if (furca_map_text(result, "error_type", &type) && furca_view_is(type, types[i]))
+			return true;
+	return false;
+}
+
 static void run_execute(struct furca_mcp_call *call, const struct furca_mcp_tool *tool)
 {
 	FURCA_AUTO_ARGS struct furca_args args = {0};
@@ -99,6 +114,7 @@ static void run_execute(struct furca_mcp_call *call, const struct furca_mcp_tool
 	uint32_t msgid;
 	bool stream = call->progress_token && !json_object_get(call->arguments, "stream");
 
+	furca_mcp_servers_wait(call->mcp->servers, SERVERS_WAIT_US);
 	pack_arguments(&args, call->arguments, NULL);
 	if (stream)
 		furca_args_bool(&args, "stream", true);
@@ -110,6 +126,8 @@ static void run_execute(struct furca_mcp_call *call, const struct furca_mcp_tool
 	}
 	if (!request(call, tool->method, view, stream, &answer, &msgid))
 		return;
+	if (was_cut_short(view_of(&answer)))
+		furca_mcp_servers_cancel(call->mcp->servers, msgid);
 	if (furca_mcp_write_result(&members, view_of(&answer), msgid) < 0)
 		engine_failed(call, -ENOMEM);
 	else
@@ -229,7 +247,10 @@ json_t *furca_mcp_list_tools(const struct furca_mcp *mcp)
 	FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
 	json_t *list = json_array();
 
-	if (furca_schema_description(&text, mcp->held) < 0 || furca_buf_append(&text, "", 1) < 0)
+	furca_mcp_servers_wait(mcp->servers, LIST_WAIT_US);
+	int r = furca_schema_description(&text, mcp->held);
+	furca_mcp_servers_describe(mcp->servers, &text);
+	if (r < 0 || furca_buf_append(&text, "", 1) < 0)
 		return NULL;
 	for (const struct furca_mcp_tool *t = furca_mcp_tools; t->name; t++)
 		(void)json_array_append_new(

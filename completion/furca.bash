@@ -35,7 +35,7 @@ _furca()
 		COMPREPLY=($(compgen -W "debug info warn alert" -- "$cur"))
 		return
 		;;
-	--socket | --config)
+	--socket | --config | --tools)
 		COMPREPLY=($(compgen -f -- "$cur"))
 		return
 		;;
@@ -59,7 +59,7 @@ _furca()
 		functions) options="$session --doc --mode --session" ;;
 		doctor) options="--json --help" ;;
 		schema) options="--format --help" ;;
-		mcp) options="--socket --state-dir --workdir --config --help" ;;
+		mcp) options="--socket --state-dir --workdir --config --tools --help" ;;
 		stop | sessions) options="--socket --json --help" ;;
 		help) options="" ;;
 		*) options=$session ;;

@@ -14,6 +14,7 @@ PACKAGE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "bridge", "python
 sys.path.insert(0, PACKAGE)
 
 from furcalib import eventually, furca_program  # noqa: E402
+from packages import environment  # noqa: E402
 
 import furca  # noqa: E402
 from furca.adapters import tools  # noqa: E402
@@ -352,26 +353,18 @@ def test_schemas_have_the_contracts_arguments():
         tools.schema("other")
 
 
-# The real packages, from the index, in a folder of their own beside the build.
-
-CACHE = os.path.join(os.path.dirname(os.environ.get("FURCA", os.path.join(HERE, "x"))), "e2e-packages")
+# The real packages, from the index: their versions stand in requirements.txt.
 
 
 def with_package(engine, *requirements, code):
     """Runs code with the packages and the client on its path, and `path` as the engine's socket."""
-    marker = os.path.join(CACHE, "ready-" + "-".join(requirements))
-    if not os.path.exists(marker):
-        pip = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", CACHE, "--upgrade", "msgpack", *requirements],
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if pip.returncode != 0:
-            pytest.skip("pip cannot install %s: %s" % (" ".join(requirements), pip.stdout.strip().splitlines()[-1:]))
-        open(marker, "w").close()
+    env = environment(*requirements)
     program = "path = %r\nimport furca\n%s" % (engine.socket, textwrap.dedent(code))
     # A file, because smolagents reads the source of its tools.
     script = os.path.join(os.path.dirname(engine.socket), "script.py")
     with open(script, "w") as f:
         f.write(program)
-    done = subprocess.run([sys.executable, script], env=dict(os.environ, PYTHONPATH=PACKAGE + os.pathsep + CACHE),
+    done = subprocess.run([sys.executable, script], env=env,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
 
