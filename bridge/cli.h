@@ -31,6 +31,7 @@ int furca_cmd_exec(int argc, char **argv);
 int furca_cmd_sessions(int argc, char **argv);
 int furca_cmd_inspect(int argc, char **argv);
 int furca_cmd_close(int argc, char **argv);
+int furca_cmd_top(int argc, char **argv);
 int furca_cmd_undo(int argc, char **argv);
 int furca_cmd_branch(int argc, char **argv);
 int furca_cmd_checkpoint(int argc, char **argv);
@@ -116,6 +117,9 @@ void furca_table_add_text(struct furca_table *table, const char *text);
 void furca_table_add_value(struct furca_table *table, struct furca_view map, const char *key);
 void furca_table_print(struct furca_table *table, FILE *out);
 void furca_table_done(struct furca_table *table);
+
+/* The answer of list_sessions as a table on standard output, `most` sessions at most. */
+void furca_cli_print_sessions(struct furca_view answer, size_t most);
 
 /* "1.5 MiB" */
 void furca_cli_bytes(char *buf, size_t size, uint64_t bytes);

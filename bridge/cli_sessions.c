@@ -43,7 +43,7 @@ static void add_memory(struct furca_table *table, struct furca_view map, const c
 	furca_table_add_text(table, text);
 }
 
-static void print_sessions(struct furca_view answer)
+void furca_cli_print_sessions(struct furca_view answer, size_t most)
 {
 	static const char *const heads[] = {"LANGUAGE", "ID", "NAME", "ENV", "BUSY", "CALLS", "UNDO", "PRIVATE", "SHARED", "USED", "SUMMARY"};
 	struct furca_value list, s;
@@ -56,7 +56,7 @@ static void print_sessions(struct furca_view answer)
 	}
 	furca_table_begin(&table, FURCA_COUNT(heads), heads);
 	struct furca_view inside = furca_value_inside(&list);
-	while (furca_value_next(&inside, &s) == 0) {
+	while (most-- > 0 && furca_value_next(&inside, &s) == 0) {
 		furca_table_add_value(&table, s.raw, "language");
 		furca_table_add_value(&table, s.raw, "session_id");
 		furca_table_add_value(&table, s.raw, "session_name");
@@ -90,7 +90,7 @@ int furca_cmd_sessions(int argc, char **argv)
 	furca_args_text(&args, "detail", "summary");
 	status = furca_cli_call(&cli, "list_sessions", &args, &answer, &view, &shown);
 	if (status == FURCA_EXIT_OK && !shown)
-		print_sessions(view);
+		furca_cli_print_sessions(view, SIZE_MAX);
 	return status;
 }
 

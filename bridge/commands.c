@@ -49,6 +49,12 @@ static const char exec_help[] =
 
 static const char sessions_help[] = "[OPTION…]\n\nLists the sessions that exist.\n\n" SOCKET_HELP JSON_HELP;
 
+static const char top_help[] =
+	"[OPTION…]\n\n"
+	"Follows the sessions of a running engine: calls, commits that undo reaches, memory of their own and shared with their\n"
+	"snapshots and copies. q or Ctrl-C ends. Without a terminal it prints once.\n\n"
+	"  --once             print once\n" SOCKET_HELP JSON_HELP;
+
 static const char inspect_help[] =
 	"[OPTION…] SESSION [NAME]\n\n"
 	"Shows what is inside a session (its name or id), or one name of it. Never waits for a busy session.\n\n"
@@ -118,6 +124,7 @@ const struct furca_command furca_commands[] = {
 	{"stop", furca_cmd_stop, "end a running engine", stop_help},
 	{"exec", furca_cmd_exec, "run code", exec_help},
 	{"sessions", furca_cmd_sessions, "list the sessions", sessions_help},
+	{"top", furca_cmd_top, "follow the sessions in the terminal", top_help},
 	{"inspect", furca_cmd_inspect, "show what is inside a session", inspect_help},
 	{"close", furca_cmd_close, "end sessions", close_help},
 	{"undo", furca_cmd_undo, "take a session back by some calls", undo_help},

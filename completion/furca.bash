@@ -2,7 +2,7 @@
 _furca()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-	local commands="serve stop exec sessions inspect close undo branch checkpoint restore envs functions doctor schema mcp bench demo help"
+	local commands="serve stop exec sessions top inspect close undo branch checkpoint restore envs functions doctor schema mcp bench demo help"
 	local session="--socket --json --language --env --help"
 
 	COMPREPLY=()
@@ -61,6 +61,7 @@ _furca()
 		schema) options="--format --help" ;;
 		mcp) options="--socket --state-dir --workdir --config --tools --help" ;;
 		stop | sessions) options="--socket --json --help" ;;
+		top) options="--once --socket --json --help" ;;
 		help) options="" ;;
 		*) options=$session ;;
 		esac

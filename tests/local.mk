@@ -11,7 +11,7 @@ TESTS += \
 	tests/check-tables.sh
 
 # The whole folder: a new test file there is run and shipped without being named.
-EXTRA_DIST += tests/e2e tests/cases-expected-fail.txt
+EXTRA_DIST += tests/e2e tests/cases-expected-fail.txt tests/cases_mcp.py
 TESTS += tests/e2e/run.sh
 
 # What a test may use: where the program is, how headers are compiled.

@@ -1,8 +1,13 @@
 """The command line, as a person and as a script meet it."""
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
+import termios
 import time
 
 import pytest
@@ -157,3 +162,33 @@ def test_the_library_runs_the_examples():
         pytest.skip("tests/driver is not built (make check builds it)")
     p = subprocess.run([driver], capture_output=True, text=True, timeout=120, env=dict(os.environ, FURCA=furca_program()))
     assert p.returncode == 0, p.stdout + p.stderr
+
+
+def test_top_follows_the_sessions_and_leaves_the_terminal_as_it_was(engine):
+    """On a terminal of its own: it draws, follows the size, and q, Ctrl-C or a signal bring the screen and its settings back."""
+    client = engine.client()
+    client.python("x = 1", session_name="audit")
+    once = subprocess.run([furca_program(), "top", "--socket", engine.socket], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    assert once.returncode == 0 and "1 sessions" in once.stdout and "audit" in once.stdout and "\033" not in once.stdout
+    for end in (b"q", b"\3", signal.SIGTERM):
+        main, side = pty.openpty()
+        before = termios.tcgetattr(side)
+        process = subprocess.Popen([furca_program(), "top", "--socket", engine.socket], stdin=side, stdout=side, stderr=side, start_new_session=True,
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        out = b""
+
+        def shown(text):
+            nonlocal out
+            while select.select([main], [], [], 0)[0]:
+                out += os.read(main, 65536)
+            return text in out
+
+        assert eventually(lambda: shown(b"audit") and shown(b"q ends"), 10), out
+        out = b""
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 50, 0, 0))
+        assert eventually(lambda: shown("…".encode()), 10), out
+        os.write(main, end) if isinstance(end, bytes) else process.send_signal(end)
+        assert process.wait(10) == 0
+        assert eventually(lambda: shown(b"\033[?1049l"), 5) and termios.tcgetattr(side) == before
+        os.close(main)
+        os.close(side)

@@ -2,14 +2,16 @@
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 
 import pytest
 
-from furcalib import eventually, furca_program
+from furcalib import Client, eventually, furca_program
 from mcplib import REVISIONS, Server, text
+from packages import CACHE, environment
 
 PNG = b"\x89PNG\r\n\x1a\n1234"
 
@@ -172,8 +174,23 @@ def test_nothing_is_left_when_the_server_is_killed(tmp_path):
     assert eventually(lambda: not os.path.exists("/proc/%d" % pid), 5)
 
 
+# What drives each tool: arguments that are accepted, in an order that makes them so.
+DRIVE = [
+    ("execute_code", {"language": "python", "code": "x = 5; x", "session_name": "sdk"}),
+    ("execute_code", {"language": "python", "code": "x = 6; print('y' * 100000)", "session_name": "sdk"}),
+    ("execute_code", {"language": "python", "code": "x", "session_name": "sdk", "state_mode": "read_only"}),
+    ("list_sessions", {}),
+    ("inspect_session", {"session_name": "sdk", "detail": "full"}),
+    ("undo", {"session_name": "sdk", "steps": 1}),
+    ("branch_session", {"session_name": "sdk", "new_name": "b"}),
+    ("add_function", {"name": "f", "language": "python", "source": "def f(): return 1"}),
+    ("create_env", {"spec": "[project]\nname = 'e'\nversion = '0'", "build": False}),
+    ("read_output", {"msgid": "@LAST@", "stream": "stdout", "offset": 10, "length": 5}),
+    ("close_session", {"session_name": "b"}),
+]
 SDK = """
-import asyncio, sys
+import asyncio, json, sys
+import jsonschema
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
@@ -181,37 +198,73 @@ async def main():
     async with stdio_client(StdioServerParameters(command=sys.argv[1], args=["mcp", "--state-dir", sys.argv[2]], env=None)) as streams:
         async with ClientSession(*streams) as session:
             await session.initialize()
-            names = [t.name for t in (await session.list_tools()).tools]
-            assert "execute_code" in names, names
-            async def run(tool, **arguments):
-                return (await session.call_tool(tool, arguments)).model_dump(by_alias=True)
-            r = await run("execute_code", language="python", code="x = 5; x", session_name="sdk")
-            assert r["isError"] is False and r["structuredContent"]["result"] == 5, r
-            r = await run("execute_code", language="python", code="x = 6; x", session_name="sdk", state_mode="read_only")
-            assert r["structuredContent"]["result"] == 6, r
-            r = await run("execute_code", language="python", code="x", state_mode="read_only")
+            tools = {t.name: t for t in (await session.list_tools()).tools}
+            for tool in tools.values():
+                jsonschema.Draft202012Validator.check_schema(tool.inputSchema)
+            left, last = set(tools), None
+            for name, arguments in json.loads(sys.argv[3]):
+                arguments = {k: last if v == "@LAST@" else v for k, v in arguments.items()}
+                jsonschema.validate(arguments, tools[name].inputSchema)
+                r = (await session.call_tool(name, arguments)).model_dump(by_alias=True)
+                assert r["isError"] is False and r["content"], (name, r)
+                if name == "execute_code" and "print" in arguments["code"]:
+                    last = r["structuredContent"]["msgid"]
+                left.discard(name)
+            assert not left, left
+            r = (await session.call_tool("execute_code", {"language": "python", "code": "x", "state_mode": "read_only"})).model_dump(by_alias=True)
             assert r["isError"] is True and r["structuredContent"]["suggestion"], r
-            r = await run("inspect_session", session_name="sdk")
-            assert r["structuredContent"]["state"]["names"][0]["name"] == "x", r
-            for tool, arguments in (("list_sessions", {}), ("undo", {"session_name": "sdk"}), ("add_function", {"name": "f", "language": "python",
-                                    "source": "def f(): return 1"}), ("branch_session", {"session_name": "sdk", "new_name": "b"}),
-                                    ("close_session", {"session_name": "sdk"})):
-                if tool == "undo":
-                    await run("execute_code", language="python", code="x = 9", session_name="sdk")
-                r = await run(tool, **arguments)
-                assert r["isError"] is False, (tool, r)
     print("sdk content")
 asyncio.run(main())
 """
 
 
-def test_the_official_sdk_drives_the_tools(tmp_path):
-    """Needs the package `mcp`: in this interpreter, in $FURCA_MCP_PYTHON, or from the index."""
-    python = os.environ.get("FURCA_MCP_PYTHON", sys.executable)
-    if subprocess.run([python, "-c", "import mcp"], capture_output=True).returncode != 0:
-        python = str(tmp_path / "venv" / "bin" / "python")
-        made = subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], capture_output=True)
-        if made.returncode or subprocess.run([python, "-m", "pip", "install", "-q", "mcp"], capture_output=True, timeout=180).returncode:
-            pytest.skip("the package mcp is neither installed nor to be had from the index")
-    p = subprocess.run([python, "-c", SDK, furca_program(), str(tmp_path / "state")], capture_output=True, text=True, timeout=120)
+def test_the_official_sdk_drives_every_tool(tmp_path):
+    """Also: each schema is one, and the arguments fit it."""
+    p = subprocess.run([sys.executable, "-c", SDK, furca_program(), str(tmp_path / "state"), json.dumps(DRIVE)], capture_output=True, text=True,
+                       timeout=120, env=environment("mcp", "jsonschema"))
     assert p.returncode == 0 and "sdk content" in p.stdout, p.stdout + p.stderr
+
+
+INSPECTOR = "@modelcontextprotocol/inspector@0.22.0"
+
+
+def inspector():
+    """The command of the MCP Inspector: from npm, kept beside the build."""
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed")
+    there = os.path.join(CACHE, "inspector")
+    program = os.path.join(there, "node_modules", ".bin", "mcp-inspector")
+    if not os.path.exists(program):
+        os.makedirs(there, exist_ok=True)
+        done = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", there, INSPECTOR], capture_output=True, text=True, timeout=280)
+        if done.returncode != 0:
+            pytest.skip("npm cannot install %s: %s" % (INSPECTOR, done.stderr.strip()[-200:]))
+    return program
+
+
+def test_the_inspectors_command_line_drives_the_tools(tmp_path, engine):
+    """Every tool with FURCA_SLOW=1, some without."""
+    program = inspector()
+
+    def run(*more):
+        p = subprocess.run([program, "--cli", furca_program(), "mcp", "--socket", engine.socket, *more], capture_output=True, text=True, timeout=60,
+                           stdin=subprocess.DEVNULL)
+        assert p.returncode == 0, (more, p.stdout + p.stderr)
+        return json.loads(p.stdout)
+
+    left = {tool["name"] for tool in run("--method", "tools/list")["tools"]}
+    every = bool(os.environ.get("FURCA_SLOW"))
+    for name, arguments in DRIVE if every else DRIVE[:1] + DRIVE[2:3]:  # each starts a node of its own
+        if name == "read_output":
+            continue  # output is kept for the connection that ran the code, and each command is one of its own
+        options = [option for key, value in arguments.items() for option in ("--tool-arg", "%s=%s" % (key, value if isinstance(value, str) else json.dumps(value)))]
+        result = run("--method", "tools/call", "--tool-name", name, *options)
+        assert not result.get("isError"), (name, result)
+        left.discard(name)
+    result = run("--method", "tools/call", "--tool-name", "read_output", "--tool-arg", "msgid=1", "--tool-arg", "stream=stdout", "--tool-arg", "offset=0",
+                 "--tool-arg", "length=5")
+    assert result["isError"] and "Call execute" in result["structuredContent"]["suggestion"]
+    if every:
+        assert left <= {"read_output"}, left
+        with Client(engine.socket) as client:
+            client.call("remove_function", name="f")
