@@ -498,8 +498,9 @@ static int prepare(const struct furca_clone_args *args, bool forks, struct furca
 	furca_born.keep_tids = furca_barriers_new_pids(furca_born.plan);
 	if (threads == 1)
 		furca_born.way = FURCA_WAY_ONE_THREAD;
-	else if (args->role == FURCA_CLONE_COPY && !(args->barriers & FURCA_BARRIER_THREADS))
-		furca_born.way = FURCA_WAY_FORK;
+	else if (args->role == FURCA_CLONE_COPY && args->barriers && !(args->barriers & FURCA_BARRIER_THREADS) &&
+		 furca_freeze_parked() == 0)
+		furca_born.way = FURCA_WAY_FORK; /* told to leave the threads out */
 	else
 		furca_born.way = forks ? FURCA_WAY_FORK : FURCA_WAY_ALL_THREADS;
 	if (furca_born.way == FURCA_WAY_FORK && args->required & FURCA_BARRIER_THREADS)

@@ -52,6 +52,14 @@ LIBRARIES = {
                 "int(HistGradientBoostingClassifier(max_iter=2, random_state=0).fit(X, y).predict(X).sum()))"),
     "torch": ("import torch\ntorch.set_num_threads(2)\nw = (torch.arange(360000) % 5).reshape(600, 600).double()\nw @ w",
               "(int((w @ w).sum()), int(torch.sort((torch.arange(300000) * 7919) % 300007)[0][12345]))"),
+    "tbb": ("import numba, numpy as np\nnumba.config.THREADING_LAYER = 'tbb'\n"
+            "@numba.njit(parallel=True)\ndef total(a):\n    s = 0\n    for i in numba.prange(a.shape[0]): s += a[i]\n    return s\n"
+            "numbers = np.arange(1000000)\nassert total(numbers) and numba.threading_layer() == 'tbb'",
+            "int(total(numbers))"),
+    "threading": ("import queue, threading\nasked, given = queue.Queue(), queue.Queue()\n"
+                  "def serve():\n    while True: given.put(asked.get() ** 2)\n"
+                  "for _ in range(3): threading.Thread(target=serve, daemon=True).start()\nasked.put(3); given.get()",
+                  "asked.put(5) or given.get()"),
     "futures": ("from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(4)\nsum(pool.map(abs, range(-1000, 1000)))",
                 "sum(pool.map(abs, range(-1000, 1000)))"),
     "asyncio": ("import asyncio, threading\nloop = asyncio.new_event_loop()\nthreading.Thread(target=loop.run_forever, daemon=True).start()\n"
@@ -59,7 +67,7 @@ LIBRARIES = {
                 "asyncio.run_coroutine_threadsafe(add(1, 2), loop).result()",
                 "asyncio.run_coroutine_threadsafe(add(1, 2, 3), loop).result()"),
 }
-OWN = {"futures", "asyncio"}  # of the standard library
+OWN = {"futures", "asyncio", "threading"}  # of the standard library
 
 
 def importable(name):
@@ -109,12 +117,12 @@ def same_answers(served, name, **where):
     print("%s: %d calls in %.1f s, slowest %.0f ms" % (name, CALLS, time.monotonic() - began, slowest))
 
 
-@pytest.mark.parametrize("name", [name for name in LIBRARIES if name != "torch"])
+@pytest.mark.parametrize("name", [name for name in LIBRARIES if name != "torch" and name not in OWN])
 def test_of_the_index(served, environment, name):
     same_answers(served, name, venv_id=environment)
 
 
-@pytest.mark.parametrize("name", ["numpy", "scipy", "pandas", "torch", "futures", "asyncio"])
+@pytest.mark.parametrize("name", ["numpy", "scipy", "pandas", "torch", "futures", "asyncio", "threading"])
 def test_of_the_system(served, name):
     if name not in OWN and not importable(name):
         pytest.skip("/usr/bin/python3 has no " + name)
