@@ -1,0 +1,179 @@
+/* Clones of a process with 50 MB by the library alone: threads, and what a cell that is ready adds. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench/bench.h"
+#include "bench/copy.h"
+#include "bridge/wire/frame.h"
+#include "bridge/wire/init.h"
+#include "bridge/wire/limits.h"
+#include "snapshot/barriers.h"
+#include "snapshot/init.h"
+
+#include "base/banned.h"
+
+#define MEGABYTES 50
+#define SETTLE_US 3000 /* for the last clone and its cell to be gone */
+
+static struct furca_proc init_proc;
+static struct furca_fd init_control;
+
+/* A cell, made by the init: its pidfd; its control channel closes with *ret_control. */
+static int make_cell(unsigned namespaces, struct furca_fd ret[2])
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	FURCA_AUTO_BUF struct furca_buf in = FURCA_BUF_INIT;
+	static const char key[] = "namespaces";
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_frame_view frame;
+	msgpack_packer packer;
+	size_t offset = furca_frame_begin(&buf, &packer, FURCA_INIT_CELL, 1, 1);
+
+	msgpack_pack_str_with_body(&packer, key, sizeof(key) - 1);
+	(void)msgpack_pack_uint32(&packer, namespaces);
+	if (furca_frame_end(&buf, offset, 0) < 0 || furca_frame_send(init_control.n, buf.data, buf.len, NULL, 0) < 0)
+		return furca_bench_copy_complain("the init process does not listen");
+	do {
+		struct furca_fd fds[FURCA_FDS_MAX];
+		struct pollfd wanted = {.fd = init_control.n, .events = POLLIN};
+		size_t n = 0;
+
+		furca_buf_clear(&in);
+		if (poll(&wanted, 1, 5000) != 1 ||
+		    furca_frame_recv(init_control.n, &in, FURCA_MAX_MESSAGE, &frame, fds, &n, &err) != 1)
+			return furca_bench_copy_complain("the init process does not answer");
+		for (size_t i = 0; i < n && i < 2; i++)
+			ret[i] = furca_fd_take(&fds[i]);
+		furca_fds_done(fds, n);
+	} while (frame.number != FURCA_INIT_CELL_READY);
+	return ret[0].n >= 0 ? 0 : furca_bench_copy_complain("a cell cannot be made here");
+}
+
+static double plain_fork(void)
+{
+	double start = furca_bench_now_us();
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	(void)waitpid(pid, NULL, 0);
+	return furca_bench_now_us() - start;
+}
+
+/* From the call to the end of the clone, as plain_fork; the cell is made before and thrown away after. Negative: failed. */
+static double clone_into(unsigned namespaces, unsigned barriers)
+{
+	struct furca_fd cell[2] = {FURCA_FD_NONE, FURCA_FD_NONE}, pidfd = FURCA_FD_NONE;
+	struct furca_clone_report report;
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (namespaces && make_cell(namespaces, cell) < 0)
+		return -1;
+	struct furca_clone_args args = {.role = FURCA_CLONE_COPY, .barriers = barriers, .required = barriers, .cell = cell[0].n,
+					.drop = &init_control.n, .n_drop = 1};
+	double start = furca_bench_now_us();
+	int r = furca_clone(&args, &report, &pidfd, &err);
+	if (r == 0)
+		_exit(0);
+	struct pollfd ended = {.fd = pidfd.n, .events = POLLIN};
+	if (r > 0)
+		(void)poll(&ended, 1, 5000);
+	double us = furca_bench_now_us() - start;
+	if (r < 0)
+		(void)furca_bench_copy_complain(err.text);
+	furca_fd_done(&pidfd);
+	furca_fds_done(cell, 2); /* the cell ends with its channel */
+	(void)usleep(SETTLE_US);
+	return r < 0 ? -1 : us;
+}
+
+static void *sleep_for_ever(void *argument)
+{
+	for (;;)
+		(void)pause();
+	return argument;
+}
+
+static int threads(unsigned n, double goal, const char *const names[3], unsigned rounds)
+{
+	static unsigned running = 1;
+	static struct furca_bench_series all[4], *series = all;
+	struct furca_bench_series *cloned = series++, *forked = series++;
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	(void)pthread_attr_init(&attributes);
+	(void)pthread_attr_setstacksize(&attributes, 65536);
+	for (; running < n; running++)
+		if (pthread_create(&thread, &attributes, sleep_for_ever, NULL) != 0)
+			return 1;
+	*cloned = (struct furca_bench_series){.name = names[0]};
+	*forked = (struct furca_bench_series){.name = names[1], .role = FURCA_BENCH_LIMIT};
+	for (unsigned round = 0; round < rounds + 3; round++) {
+		double us = clone_into(FURCA_BARRIER_PROCESSES, 0);
+
+		if (us < 0)
+			return 1;
+		if (round == 3)
+			cloned->n = forked->n = 0;
+		furca_bench_add(cloned, us);
+		furca_bench_add(forked, plain_fork());
+	}
+	furca_bench_print(cloned);
+	furca_bench_print(forked);
+	(void)furca_bench_ratio(names[2], cloned, forked, goal, true);
+	return 0;
+}
+
+/* The same copy without a cell and in one that is ready, with all barriers: the difference of each round. */
+static int cell_adds(unsigned rounds)
+{
+	static struct furca_bench_series bare = {.name = "copy, 50 MB, no cell"}, ready = {.name = "copy, 50 MB, ready cell"},
+					 adds = {.name = "what a ready cell adds"};
+	unsigned all = FURCA_BARRIERS_ALL, inside = FURCA_BARRIER_MEMORY | FURCA_BARRIER_DESCRIPTORS;
+
+	for (unsigned round = 0; round < rounds + 3; round++) {
+		double without = clone_into(0, inside), with = clone_into(all, all);
+
+		if (without < 0 || with < 0)
+			return 1;
+		if (round == 3)
+			bare.n = ready.n = adds.n = 0;
+		furca_bench_add(&bare, without);
+		furca_bench_add(&ready, with);
+		furca_bench_add(&adds, with - without);
+	}
+	furca_bench_print(&bare);
+	furca_bench_print(&ready);
+	struct furca_bench_line line = {.name = "a ready cell adds", .workload = "one thread, 50 MB, all barriers against memory and descriptors",
+					.over = &adds, .sense = FURCA_BENCH_AT_MOST, .goal = 300};
+	(void)furca_bench_say(&line);
+	return 0;
+}
+
+int furca_bench_copy_clones(unsigned rounds)
+{
+	static const char *const eight[] = {"clone, 8 threads, 50 MB", "plain fork, 50 MB", "clone with 8 threads / plain fork"},
+				 *const many[] = {"clone, 64 threads, 50 MB", "plain fork, 50 MB (64 threads)",
+						  "clone with 64 threads / plain fork"};
+	struct furca_err err = FURCA_ERR_INIT;
+	char *memory = malloc((size_t)MEGABYTES << 20);
+
+	if (!memory || furca_init_start(&init_proc, &init_control, &err) < 0 || furca_clone_init(&err) < 0 ||
+	    furca_fd_nonblock(init_control.n, 0) < 0)
+		return furca_bench_copy_complain(err.code ? err.text : "no memory") < 0;
+	memset(memory, 1, (size_t)MEGABYTES << 20);
+	int r = cell_adds(rounds);
+	if (r == 0)
+		r = threads(8, 1.5, eight, rounds);
+	if (r == 0)
+		r = threads(64, 3.0, many, rounds);
+	free(memory);
+	return r;
+}
