@@ -345,7 +345,10 @@ static int make_private(struct furca_barriers *plan, struct furca_barriers_resul
 		if (r < 0)
 			return fail_at(ret, FURCA_STAGE_MEMORY, r);
 		ret->copied += plan->memory.copied;
-		hold(plan, ret, FURCA_BARRIER_MEMORY, FURCA_MECHANISM_PRIVATE_MAPPINGS);
+		if (plan->memory.viewed && (plan->required & FURCA_BARRIER_MEMORY))
+			return fail_at(ret, FURCA_STAGE_MEMORY, -E2BIG);
+		if (!plan->memory.viewed)
+			hold(plan, ret, FURCA_BARRIER_MEMORY, FURCA_MECHANISM_PRIVATE_MAPPINGS);
 	}
 	return 0;
 }
@@ -450,6 +453,12 @@ int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_ba
 
 		return refuse_barrier(err, bits ? __builtin_ctz(bits) : 0, "the barrier '%s' is required and cannot be put up here");
 	}
+	if (result->stage == FURCA_STAGE_MEMORY && result->sys == E2BIG)
+		return furca_fail_suggest(err, FURCA_E_ISOLATION, 0,
+					  "Keep it in private memory or in a file, or use isolation.memory='allow': the copy then sees what is written to it "
+					  "later.",
+					  "the process shares more than %d MiB of memory with others (MAP_SHARED), too much to be copied",
+					  (int)(FURCA_MEMORY_COPY >> 20));
 	return furca_fail(err, FURCA_E_ISOLATION, result->sys, "the copy could not %s (%s)", furca_barriers_stage_text(result->stage),
 			  strerror(result->sys));
 }

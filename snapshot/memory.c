@@ -19,6 +19,7 @@ struct query {
 	uint64_t name_addr, build_id_addr;
 };
 #define PROCMAP_QUERY _IOWR('f', 17, struct query)
+#define SMALL_FILE ((uint64_t)1 << 20) /* cheaper to copy than to find */
 enum { READABLE = 1, WRITABLE = 2, EXECUTABLE = 4, SHARED = 8, OR_NEXT = 16 };
 
 struct mapping {
@@ -73,6 +74,41 @@ static bool from_overlay(struct furca_memory *memory, const struct mapping *m)
 	return done;
 }
 
+/* Memory that processes share, as opposed to a file on a disk, which is as live as the disk. */
+static bool is_memory(const char *name)
+{
+	static const char *const prefix[] = {"/dev/zero", "/memfd:", "/SYSV", "/dev/shm/", "/anon_hugepage"};
+
+	for (size_t i = 0; i < sizeof(prefix) / sizeof(prefix[0]); i++)
+		if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)
+			return true;
+	return !*name;
+}
+
+#define WINDOW 256 /* pages asked about at once */
+
+/* Which pages of a window exist; all of them where the kernel does not say. */
+static void look_at_window(uint64_t at, uint64_t size, unsigned char there[WINDOW])
+{
+	if (furca_raw(SYS_mincore, at, size, there) < 0)
+		memset(there, 1, WINDOW);
+}
+
+static uint64_t existing(const struct mapping *m)
+{
+	unsigned char there[WINDOW];
+	uint64_t bytes = 0;
+
+	for (uint64_t at = m->start; at < m->end; at += WINDOW * 4096) {
+		uint64_t size = m->end - at < WINDOW * 4096 ? m->end - at : WINDOW * 4096;
+
+		look_at_window(at, size, there);
+		for (uint64_t i = 0; i < size / 4096; i++)
+			bytes += there[i] & 1 ? 4096 : 0;
+	}
+	return bytes;
+}
+
 /*
  * Copies through the kernel: a page behind the end of a file that has shrunk gives an error there, not a SIGBUS here. Such pages
  * become zeros.
@@ -89,20 +125,43 @@ static void copy_pages(uint64_t to, uint64_t from, uint64_t size)
 	}
 }
 
-static bool from_copy(const struct mapping *m)
+/* The runs of pages that exist; a hole stays one. */
+static void copy_existing(uint64_t to, const struct mapping *m)
 {
-	uint64_t size = m->end - m->start;
+	unsigned char there[WINDOW];
+
+	for (uint64_t at = m->start; at < m->end; at += WINDOW * 4096) {
+		uint64_t n = (m->end - at < WINDOW * 4096 ? m->end - at : WINDOW * 4096) / 4096;
+
+		look_at_window(at, n * 4096, there);
+		for (uint64_t i = 0, run; i < n; i += run) {
+			for (run = 1; i + run < n && (there[i + run] & 1) == (there[i] & 1);)
+				run++;
+			if (there[i] & 1)
+				copy_pages(to + (at - m->start) + i * 4096, at + i * 4096, run * 4096);
+		}
+	}
+}
+
+static bool from_copy(struct furca_memory *memory, const struct mapping *m)
+{
+	uint64_t size = m->end - m->start, bytes = existing(m);
+
+	if (memory->bytes + bytes > FURCA_MEMORY_COPY)
+		return false;
 	long copy = furca_raw(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (failed(copy))
 		return false;
 	if (!(m->prot & PROT_READ))
 		furca_raw(SYS_mprotect, m->start, size, PROT_READ);
-	copy_pages((uint64_t)copy, m->start, size);
+	copy_existing((uint64_t)copy, m);
 	if (m->prot != (PROT_READ | PROT_WRITE))
 		furca_raw(SYS_mprotect, copy, size, m->prot);
-	if (!failed(furca_raw(SYS_mremap, copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, m->start)))
+	if (!failed(furca_raw(SYS_mremap, copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, m->start))) {
+		memory->bytes += bytes;
 		return true;
+	}
 	furca_raw(SYS_munmap, copy, size);
 	return false;
 }
@@ -165,8 +224,15 @@ static int privatise(struct furca_memory *memory, const struct mapping *m)
 	if (is_device(memory->name)) {
 		if (!failed(map_at(m, MAP_PRIVATE | MAP_ANONYMOUS, -1)))
 			return 0;
-	} else if (from_descriptor(memory, m) || from_overlay(memory, m) || (size <= FURCA_MEMORY_COPY && from_copy(m)) ||
-		   from_object(memory, m) || from_copy(m)) {
+	} else if (from_descriptor(memory, m) || from_overlay(memory, m)) {
+		return 0;
+	} else if (is_memory(memory->name)) {
+		if (from_copy(memory, m))
+			return 0;
+		memory->viewed++;
+		if (from_object(memory, m))
+			return 0;
+	} else if ((size <= SMALL_FILE && from_copy(memory, m)) || from_object(memory, m) || from_copy(memory, m)) {
 		return 0;
 	}
 	memory->failed_at = m->start;

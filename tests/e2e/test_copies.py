@@ -5,6 +5,7 @@ As root the module's engine is root's; engines wrapped in `setpriv` and `unshare
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -171,3 +172,29 @@ def test_without_namespaces_landlock_stands_in(new_engine):
         return
     assert answer["stdout"] == "Permission denied\none\n" and answer["isolation"]["disk"] == "landlock"
     assert do(client, "import os; print(os.path.exists('g'))")["stdout"] == "False\n"
+
+
+def look_while_it_changes(client, size, change, **isolation):
+    """A look that reads a byte of the session's shared memory after the session has changed it."""
+    setup = "import mmap, time\nm = mmap.mmap(-1, %d)\nm[%d] = 65\nm[0] = 65" % (size, size - 5)
+    assert client.python(setup, session_name="shared")["ok"]
+    look = client.start("execute", language="python", code="time.sleep(0.7); (m[%d], m[%d])" % (size - 5, size // 2), session_name="shared",
+                        state_mode="read_only", **isolation)
+    time.sleep(0.3)
+    assert client.python(change % {"at": size - 5, "half": size // 2}, session_name="shared")["ok"]
+    return look.wait(30)
+
+
+@pytest.mark.parametrize("size", [8 << 20, 1 << 30], ids=["8 MiB", "1 GiB, sparse"])
+def test_shared_memory_is_a_copy(client, size):
+    answer = look_while_it_changes(client, size, "m[%(at)d] = 66; m[%(half)d] = 66")
+    assert answer["ok"] and answer["result"] == [65, 0], answer
+
+
+def test_too_much_shared_memory_is_refused_unless_waived(client):
+    assert client.python("import mmap\nm = mmap.mmap(-1, 270 << 20)\nm[:] = b'A' * len(m)", session_name="much")["ok"]
+    refused = client.python("m[5]", session_name="much", state_mode="read_only")
+    assert refused["error_type"] == "isolation" and "MiB" in refused["error"] and "isolation.memory" in refused["suggestion"], refused
+    waived = client.python("m[5] = 66; m[5]", session_name="much", state_mode="read_only", isolation={"memory": "allow"})
+    assert waived["ok"] and waived["result"] == 66 and waived["isolation"]["memory"] == "none", waived
+    assert client.python("m[5]", session_name="much")["result"] == 65
