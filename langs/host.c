@@ -222,6 +222,8 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	run_parse(frame, &run);
 	run.memory = memory.n;
 	host->read_only = run.read_only;
+	if (host->role == FURCA_CLONE_COPY)
+		furca_clone_start_timers();
 	host->lang->run(host->data, &run, &done);
 	if (!furca_host_is_self(host))
 		_exit(done.exit_code &

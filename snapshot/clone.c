@@ -15,9 +15,11 @@
 #include "snapshot/detect.h"
 #include "snapshot/fds.h"
 #include "snapshot/freeze.h"
+#include "snapshot/hop.h"
 #include "snapshot/inside.h"
 #include "snapshot/offsets.h"
 #include "snapshot/raw.h"
+#include "snapshot/timers.h"
 
 #include "base/banned.h"
 
@@ -26,8 +28,6 @@
 #define COMPLETE_US 5000000 /* for the clone to make its threads, while the caller's run */
 #define SETTLE_US 20000	     /* for threads to leave libc before they are parked */
 #define SETTLE_PAUSE_US 100
-#define HOP_US 3000000	     /* for what libraries do around libc's fork */
-#define STACK_SIZE 262144 /* libraries' atfork handlers may run on one */
 #define PAGE_SIZE 4096
 
 _Static_assert(sizeof(struct furca_born_page) <= PAGE_SIZE, "the clone reports on one page");
@@ -35,11 +35,6 @@ _Static_assert(sizeof(struct furca_born_page) <= PAGE_SIZE, "the clone reports o
 static uint32_t lock; /* futex: 1, a clone is being made; 2, and somebody waits */
 
 static struct {
-	char *first_stack, *hop_stack;
-	struct clone_args args;
-	long result;	 /* of clone3, or of entering the cell */
-	uint32_t hopped; /* futex: 1, the hop is over */
-	int hop_pidfd;
 	bool barred;	 /* the cell could not be entered, or no clone made in it */
 	bool threads;	 /* it was the other threads that could not be stopped or made again */
 } making;
@@ -62,14 +57,10 @@ static void release_lock(void)
 
 int furca_clone_init(struct furca_err *err)
 {
-	if (!making.first_stack) {
-		char *stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	int r = furca_hop_init(err);
 
-		if (stacks == MAP_FAILED)
-			return furca_fail(err, FURCA_E_MEMORY, errno, "cannot reserve stacks for clones");
-		making.first_stack = stacks;
-		making.hop_stack = stacks + STACK_SIZE;
-	}
+	if (r < 0)
+		return r;
 	furca_inside_init();
 	return furca_freeze_init(furca_born_thread, err);
 }
@@ -124,117 +115,6 @@ static int may_renumber(struct furca_err *err)
 	return 0;
 }
 
-/*
- * clone3, or the older call where a container's filter refuses that one (it cannot look at flags in memory): enough for a process
- * that needs no numbers of its choosing.
- */
-static long clone_process(struct clone_args *args, void (*fn)(void *), void *arg)
-{
-	long r = furca_arch_clone(args, sizeof(*args), fn, arg);
-
-	if (r != -ENOSYS || args->set_tid_size)
-		return r;
-	return furca_arch_clone_plain(args->flags | args->exit_signal, (char *)(uintptr_t)args->stack + args->stack_size,
-				      (int *)(uintptr_t)args->pidfd, fn, arg);
-}
-
-static bool has_ended(int pidfd)
-{
-	struct pollfd wanted = {.fd = pidfd, .events = POLLIN};
-	struct timespec now = {0, 0};
-
-	return furca_raw(SYS_ppoll, &wanted, 1, &now, NULL, 8) == 1;
-}
-
-/*
- * The hop: a task that shares the caller's memory and descriptors, lasts for some microseconds, and enters the cell, so that the
- * clone is born there and the caller's own namespaces never change. It is a child of the caller's parent like the clone.
- */
-static void hop(void *unused)
-{
-	(void)unused;
-	making.result = furca_barriers_enter(furca_born.plan);
-	if (making.result == 0)
-		making.result = clone_process(&making.args, furca_born_first, NULL);
-	furca_raw_exit(0);
-}
-
-/* The same for a clone by libc's fork, whose locks and handlers are those of the caller's thread: the hop runs with its TLS. */
-static void hop_and_fork(void *ret_pidfd)
-{
-	long result = furca_barriers_enter(furca_born.plan);
-
-	if (result == 0) {
-		pid_t pid = fork();
-
-		if (pid == 0) {
-			furca_raw_close(making.hop_pidfd);
-			furca_born_forked();
-		}
-		result = pid;
-		/* The clone is the child of the nearest subreaper as soon as the hop ends. */
-		if (pid > 0)
-			*(int *)ret_pidfd = (int)furca_raw(SYS_pidfd_open, pid, 0);
-	}
-	making.result = result;
-	furca_store(&making.hopped, 1);
-	furca_raw_wake(&making.hopped, 1, FURCA_RAW_PRIVATE);
-	furca_raw_exit(0);
-}
-
-/*
- * That hop is not waited for by the kernel (CLONE_VFORK), for a library's handler may wait for ever, and nothing may hang. Past its
- * time it is killed; what it held of libc is then lost to this process, whose next call says so by its own time limit.
- */
-static long fork_in_hop(struct clone_args *task, int *ret_pidfd)
-{
-	int64_t deadline_us = furca_raw_now_us() + HOP_US;
-
-	task->flags = (task->flags & ~(uint64_t)CLONE_VFORK) | CLONE_PIDFD;
-	task->pidfd = (uintptr_t)&making.hop_pidfd;
-	making.hopped = 0;
-	making.result = -ETIMEDOUT;
-	long r = clone_process(task, hop_and_fork, ret_pidfd);
-	if (r < 0)
-		return r;
-	while (!furca_load(&making.hopped) && furca_raw_now_us() < deadline_us && !has_ended(making.hop_pidfd))
-		furca_raw_wait(&making.hopped, 0, 20000, FURCA_RAW_PRIVATE);
-	if (!furca_load(&making.hopped))
-		furca_raw(SYS_pidfd_send_signal, making.hop_pidfd, SIGKILL, NULL, 0);
-	/* The hop's stack and the caller's TLS are free when it has ended. */
-	while (!has_ended(making.hop_pidfd))
-		furca_raw_sleep_us(10);
-	furca_raw_close(making.hop_pidfd);
-	return making.result;
-}
-
-static long clone_now(bool cell, int *ret_pidfd)
-{
-	static pid_t number;
-	struct clone_args *args = &making.args;
-
-	number = furca_born.leader;
-	memset(args, 0, sizeof(*args));
-	args->flags = CLONE_PARENT | CLONE_PIDFD;
-	args->pidfd = (uintptr_t)ret_pidfd;
-	args->stack = (uintptr_t)making.first_stack;
-	args->stack_size = STACK_SIZE;
-	if (furca_born.keep_tids) {
-		args->set_tid = (uintptr_t)&number;
-		args->set_tid_size = 1;
-	}
-	if (!cell && furca_born.way != FURCA_WAY_FORK)
-		return clone_process(args, furca_born_first, NULL);
-	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PARENT,
-				  .stack = (uintptr_t)making.hop_stack,
-				  .stack_size = STACK_SIZE};
-	if (furca_born.way == FURCA_WAY_FORK)
-		return fork_in_hop(&task, ret_pidfd);
-	making.result = -ECANCELED;
-	long r = clone_process(&task, hop, ret_pidfd);
-	return r < 0 ? r : making.result;
-}
-
 /* Waits until *word is not 0. 0, -ETIMEDOUT, or -ECHILD where the clone has ended. Raw. */
 static int wait_for(const uint32_t *word, int pidfd, int64_t deadline_us)
 {
@@ -244,7 +124,7 @@ static int wait_for(const uint32_t *word, int pidfd, int64_t deadline_us)
 		if (left_us <= 0)
 			return -ETIMEDOUT;
 		furca_raw_wait(word, 0, left_us < 20000 ? left_us : 20000, FURCA_RAW_SHARED);
-		if (!furca_load(word) && has_ended(pidfd))
+		if (!furca_load(word) && furca_hop_ended(pidfd))
 			return furca_load(word) ? 0 : -ECHILD;
 	}
 	return 0;
@@ -359,6 +239,7 @@ static int stop_others(struct attempt *a)
 {
 	int r;
 
+	furca_timers_note();
 	making.threads = true;
 	if (furca_born.way == FURCA_WAY_ALL_THREADS && (r = freeze(a)) < 0)
 		return r;
@@ -383,7 +264,7 @@ static __attribute__((noinline)) int fork_off(struct attempt *a)
 	if (furca_arch_save(&furca_born.caller->context) != 0)
 		return 0;
 	a->stopped_us = furca_raw_now_us();
-	long pid = clone_now(furca_born.args->cell >= 0, &a->pidfd);
+	long pid = furca_hop_clone(furca_born.args->cell >= 0, &a->pidfd);
 	a->cloned_us = furca_raw_now_us();
 	making.barred = furca_born.args->cell >= 0 && (pid == -EPERM || pid == -EACCES || pid == -EINVAL || pid == -ENOSYS);
 	if (pid < 0)
@@ -436,6 +317,9 @@ static int await(struct attempt *a)
 static int in_clone(void)
 {
 	furca_born_complete();
+	furca_timers_born();
+	if (furca_born.args->role != FURCA_CLONE_SNAPSHOT && furca_born.args->role != FURCA_CLONE_COPY)
+		furca_timers_start();
 	return 0;
 }
 
@@ -589,6 +473,11 @@ void furca_clone_unpark(void)
 	furca_freeze_unpark(1U << FURCA_THREAD_HELD);
 }
 
+void furca_clone_start_timers(void)
+{
+	furca_timers_start();
+}
+
 int furca_clone_promote(struct furca_err *err)
 {
 	int r = furca_fault(FURCA_FAULT_PROMOTE);
@@ -598,6 +487,7 @@ int furca_clone_promote(struct furca_err *err)
 	take_lock();
 	furca_offsets_restore();
 	furca_fds_promote();
+	furca_timers_start();
 	furca_thread_restore_robust(&furca_born_unpromoted);
 	furca_born_unpromoted = (struct furca_thread){0};
 	furca_freeze_unpark(1U << FURCA_THREAD_SUSPENDED);

@@ -114,5 +114,8 @@ int furca_clone_init(struct furca_err *err);
  */
 int furca_clone_promote(struct furca_err *err);
 
+/* In a copy: its interval timers (setitimer, alarm), which stood still since it was made, go on. A promoted snapshot's do so anyway. */
+void furca_clone_start_timers(void);
+
 /* Lets the threads that `park` held back run after all, for instance where the call waits for one of them. Any thread, any time. */
 void furca_clone_unpark(void);

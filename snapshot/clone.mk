@@ -5,12 +5,14 @@ libfurca_snapshot_la_SOURCES += \
 	snapshot/clone.c \
 	snapshot/detect.c snapshot/detect.h \
 	snapshot/freeze.c snapshot/freeze.h \
+	snapshot/hop.c snapshot/hop.h \
 	snapshot/inside.c snapshot/inside.h \
 	snapshot/interrupted.c snapshot/interrupted.h \
 	snapshot/offsets.c snapshot/offsets.h \
 	snapshot/raw.h \
 	snapshot/task.c snapshot/task.h \
-	snapshot/thread.c snapshot/thread.h
+	snapshot/thread.c snapshot/thread.h \
+	snapshot/timers.c snapshot/timers.h
 
 if HAVE_CHECK
 clone_harness = tests/unit/clone_harness.c tests/unit/clone_harness.h

@@ -149,9 +149,11 @@ int furca_detect_process(int threads, struct furca_err *err)
 		err = &own;
 	if ((r = look_at_descriptors(err)) < 0 || (r = look_at_mappings(err)) < 0)
 		return r;
+	if ((r = look_at_timers(err)) < 0)
+		return r;
 	if (threads == 1)
 		return 0;
-	if ((r = look_at_timers(err)) < 0 || (r = look_at_tracer(err)) < 0)
+	if ((r = look_at_tracer(err)) < 0)
 		return r;
 	if (furca_arch_shadow_stack())
 		return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Start the session with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off.",

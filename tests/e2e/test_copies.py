@@ -198,3 +198,27 @@ def test_too_much_shared_memory_is_refused_unless_waived(client):
     waived = client.python("m[5] = 66; m[5]", session_name="much", state_mode="read_only", isolation={"memory": "allow"})
     assert waived["ok"] and waived["result"] == 66 and waived["isolation"]["memory"] == "none", waived
     assert client.python("m[5]", session_name="much")["result"] == 65
+
+
+def test_timers_go_on(client):
+    assert client.python("import signal, time\nhits = []\nsignal.signal(signal.SIGALRM, lambda *_: hits.append(1))\n"
+                         "_ = signal.setitimer(signal.ITIMER_REAL, 50, 7)", session_name="timed")["ok"]
+    left = client.python("signal.getitimer(signal.ITIMER_REAL)", session_name="timed", state_mode="read_only")["result"]
+    assert 30 < left[0] <= 50 and left[1] == 7, left
+    again = client.python("import os; os.abort()", session_name="timed")
+    assert again["state"] == "rolled_back", again
+    assert 30 < client.python("signal.getitimer(signal.ITIMER_REAL)[0]", session_name="timed")["result"] <= 50
+    assert client.python("_ = signal.setitimer(signal.ITIMER_REAL, 0.4)", session_name="timed")["ok"]
+    look = client.python("time.sleep(0.6); hits", session_name="timed", state_mode="read_only")
+    assert look["ok"] and look["result"] == [1], look
+
+
+def test_posix_timers_are_refused(client):
+    """Their numbers and what they would start belong to one process."""
+    code = ("import ctypes\nlibc = ctypes.CDLL(None)\ntimer = ctypes.c_void_p()\n"
+            "made = libc.timer_create(1, None, ctypes.byref(timer))")
+    assert client.python(code, session_name="posix")["ok"]
+    answer = client.python("made", session_name="posix", state_mode="read_only")
+    assert not answer["ok"] and "timer" in answer["error"] and answer["suggestion"], answer
+    client.python("libc.timer_delete(timer)", session_name="posix")
+    assert client.python("made", session_name="posix", state_mode="read_only")["result"] == 0
