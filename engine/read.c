@@ -7,7 +7,7 @@
 #include "engine/cells.h"
 #include "engine/engine_private.h"
 #include "engine/session.h"
-#include "snapshot/spawn.h"
+#include "snapshot/clone.h"
 
 #include "base/banned.h"
 
@@ -302,7 +302,7 @@ static bool refused(struct furca_session *s, struct furca_call *call)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 
-	if (furca_spawn_possible())
+	if (furca_clone_possible())
 		return false;
 	leave_queue(s, call);
 	call->own_host = false;

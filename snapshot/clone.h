@@ -103,6 +103,12 @@ struct furca_clone_report {
 int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *ret, struct furca_fd *ret_pidfd,
 		struct furca_err *err);
 
+/*
+ * Whether one more task can be made now, by making one that ends at once: true, or false where a limit on processes is reached. Takes
+ * some 20 us. Not for two threads at once.
+ */
+bool furca_clone_possible(void);
+
 /* Sets up the stop signal's handler and learns this machine's features. Call once, early, from the main thread. 0 or -errno. */
 int furca_clone_init(struct furca_err *err);
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +11,7 @@
 
 #include "snapshot/barriers.h"
 #include "snapshot/born.h"
+#include "snapshot/clone.h"
 #include "snapshot/raw.h"
 
 #include "base/banned.h"
@@ -147,4 +149,20 @@ long furca_hop_clone(bool cell, int *ret_pidfd)
 	hopping.result = -ECANCELED;
 	long r = clone_process(&task, hop, ret_pidfd);
 	return r < 0 ? r : hopping.result;
+}
+
+static void end_at_once(void *unused)
+{
+	(void)unused;
+	for (;;)
+		furca_raw(SYS_exit, 0); /* this thread alone */
+}
+
+bool furca_clone_possible(void)
+{
+	static _Alignas(16) char stack[4096];
+
+	/* A thread, for it needs no reaping; the caller goes on when it has ended. It has the caller's TLS and touches none of it. */
+	return furca_arch_clone_plain(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_VFORK,
+				      stack + sizeof(stack), NULL, end_at_once, NULL) > 0;
 }

@@ -1,7 +1,6 @@
 #include "snapshot/spawn.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -9,7 +8,6 @@
 #include <unistd.h>
 
 #include "bridge/wire/host.h"
-#include "snapshot/raw.h"
 
 #include "base/banned.h"
 
@@ -123,20 +121,4 @@ int furca_spawn(const struct furca_spawn *spawn, struct furca_proc *ret, struct 
 		return furca_fail(err, FURCA_E_SYSTEM, 0, "the program '%s' ended before it was executed", spawn->argv[0]);
 	return furca_fail(err, FURCA_E_SYSTEM, failure.sys, "the program '%s' could not %s (%s)", spawn->argv[0],
 			  step_text[failure.step], strerror(failure.sys));
-}
-
-static void end_at_once(void *unused)
-{
-	(void)unused;
-	for (;;)
-		furca_raw(SYS_exit, 0); /* this thread alone */
-}
-
-bool furca_spawn_possible(void)
-{
-	static _Alignas(16) char stack[4096];
-
-	/* A thread, for it needs no reaping; the caller goes on when it has ended. It has the caller's TLS and touches none of it. */
-	return furca_arch_clone_plain(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_VFORK,
-				      stack + sizeof(stack), NULL, end_at_once, NULL) > 0;
 }

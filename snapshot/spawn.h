@@ -1,8 +1,6 @@
 /* Starting a program as a child of an init: clean signals, chosen descriptors, the end of its parent is its own end. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/err.h"
 #include "base/proc.h"
 
@@ -18,9 +16,3 @@ struct furca_spawn {
  * For single-threaded callers.
  */
 int furca_spawn(const struct furca_spawn *spawn, struct furca_proc *ret, struct furca_err *err);
-
-/*
- * Whether one more task can be made now, by making one that ends at once: true, or false where a limit on processes is reached. Takes
- * some 20 us. Not for two threads at once.
- */
-bool furca_spawn_possible(void);

@@ -87,3 +87,11 @@ dist-hook:
 	find $(distdir)/tests -name '*.log' -o -name '*.trs' | xargs rm -f
 
 .PHONY: check-stress check-unit check-e2e check-asan check-valgrind check-tidy check-cppcheck format
+
+# A thousand clones of each thread test and 30 seconds of everything at once (half an hour); the seeds are printed.
+check-clones: all $(check_PROGRAMS)
+	FURCA_TEST_N=1000 FURCA_STRESS_S=30 $(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='$(clone_tests) tests/stress/clone_stress'
+# Libraries with pools of threads, from the index: 200 read-only calls of each (half an hour, 1 GB).
+check-libraries: all
+	FURCA_SLOW=1 FURCA_LIBRARY_CALLS=200 $(AM_TESTS_ENVIRONMENT) $(SHELL) $(srcdir)/tests/e2e/run.sh $(srcdir)/tests/e2e/test_libraries.py
+.PHONY: check-clones check-libraries
