@@ -6,7 +6,6 @@ import ast
 import faulthandler
 import functools
 import gc
-import linecache
 import os
 import signal
 import sys
@@ -16,31 +15,22 @@ import warnings
 
 INTERRUPT = 58  # the engine's signal
 SESSION, STATELESS, COPY, SNAPSHOT, BRANCH = 1, 2, 3, 4, 5
-MAX_SOURCES = 64 << 20
-MAX_SOURCE_FILES = 20000
-MAX_NAMES = 1000
 FUTURES = 0
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
 FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 COROUTINE = 0x80
+PURE_FUNCTIONS = frozenset(pure.FUNCTIONS)
 
 main = sys.modules["__main__"]
 _given = {"capabilities": capability.capabilities, "functions": capability.functions, "display": display.display}
 _dunder = {}       # what a module's namespace must have
-_sources = {}      # file name -> linecache entry
-_sources_size = 0
 _origins = {}      # name -> (call that first bound it, call that last did)
 
 
 class _Call:
-    """The call under way, or the last one."""
+    """The call under way, or the last one; what C does not keep of it."""
 
-    label = None
-    before = {}
-    stored = frozenset()
-    interrupted = False
-    changed = True
     restore = None
 
 
@@ -48,12 +38,7 @@ _library = []      # sys.path as the interpreter made it
 _hooks = []        # after-fork hooks of the user's own code
 _call = _Call()
 _mask = (INTERRUPT,)
-_futures = 0       # from __future__ imports of earlier calls
 _loop = None
-
-
-def namespace():
-    return main.__dict__
 
 
 def hidden(name, value):
@@ -68,7 +53,6 @@ def _on_interrupt(number, frame):
     state = host.armed()
     if not state:
         return
-    _call.interrupted = True
     if state == 2:
         return  # raised when the code begins
     handler = signal.getsignal(signal.SIGINT)
@@ -155,58 +139,17 @@ def _prepare():
     if names.get("__name__") != "__main__":
         names["__name__"] = "__main__"
     names.update(_given)
-    if _sources and next(reversed(_sources)) not in linecache.cache:
-        linecache.cache.update(_sources)  # the user cleared the cache
     capability.calls_begun[0] += 1
 
 
 display_begin = display.begin
 
 
-def _remember(filename, source):
-    entry = (len(source), None, source.splitlines(True), filename)
-    global _sources_size
-    _sources_size += entry[0] - _sources.get(filename, (0,))[0]
-    linecache.cache[filename] = _sources[filename] = entry
-    while len(_sources) > 1 and (_sources_size > MAX_SOURCES or len(_sources) > MAX_SOURCE_FILES):
-        gone = next(iter(_sources))
-        _sources_size -= _sources.pop(gone)[0]
-        linecache.cache.pop(gone, None)
-
-
 def _compile(tree, filename, mode, flags):
     return compile(tree, filename, mode, flags, dont_inherit=True)
 
 
-def _steps(source, filename):
-    """The code as steps: its statements, then its last expression. No text of the user's is rewritten."""
-    global _futures
-    if source.startswith("\ufeff"):
-        source = source[1:]
-    _remember(filename, source)
-    tree = _compile(source, filename, "exec", FLAGS | _futures | ast.PyCF_ONLY_AST)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    _call.stored = _stored(tree.body)
-    steps = []
-    futures = _futures
-    if tree.body:
-        code = _compile(tree, filename, "exec", FLAGS | futures)
-        futures |= code.co_flags & FUTURES
-        steps.append(code)
-    if last is not None:
-        expression = ast.copy_location(ast.Expression(last.value), last)
-        code = _compile(expression, filename, "eval", FLAGS | futures)
-        steps.append(code)
-    elif steps:
-        steps.append(_nothing)
-    _futures = futures
-    _call.changed = bool(steps)
-    if last is not None and not tree.body:
-        _call.changed = not pure.is_pure(last.value, main.__dict__)
-    return _in_loop(steps)
-
-
-def _in_loop(steps):
+def in_loop(steps):
     """The same steps, all of them in one task on the event loop where one of them awaits."""
     if not any(getattr(step, "co_flags", 0) & COROUTINE for step in steps):
         return steps
@@ -214,16 +157,17 @@ def _in_loop(steps):
     async def task():
         value = None
         for step in steps:
-            value = step() if step is _nothing else eval(step, main.__dict__)
-            if step is not _nothing and step.co_flags & COROUTINE:
+            value = eval(step, main.__dict__)
+            if step.co_flags & COROUTINE:
                 value = await value
         return value
 
     return [lambda: drive(task())]
 
 
-def _nothing():
-    """The value of code that ends in a statement."""
+def is_pure(tree):
+    with _guard:
+        return pure.is_pure(tree.body, main.__dict__)
 
 
 def _targets(node):
@@ -248,6 +192,11 @@ def _stored(body):
     return names
 
 
+def stored(body):
+    with _guard:
+        return _stored(body)
+
+
 _lent = {}         # name -> [stored functions under way that bind it, what it was, what they bound]
 
 
@@ -258,7 +207,7 @@ class _Stored:
     def __init__(self, name, source, capabilities=None):
         self.name, self.capabilities = name, capabilities
         self.filename = filename = "<function %s>" % name
-        _remember(filename, source)
+        host.remember(filename, source)
         tree = _compile(source, filename, "exec", FLAGS | ast.PyCF_ONLY_AST)
         self.code = _compile(tree, filename, "exec", FLAGS)
         self.bound = _stored(tree.body)
@@ -314,7 +263,7 @@ def _function_steps(function):
         return drive(value) if isinstance(value, types.CoroutineType) else value
 
     _call.restore = stored.restore
-    return _in_loop([stored.code]) + [invoke]
+    return in_loop([stored.code]) + [invoke]
 
 
 def _loop_runs():
@@ -325,7 +274,7 @@ def _loop_runs():
 
 def _run_here(here, args, kwargs):
     """A stored function called from code of this session, whose namespace it is for. Other threads see its names meanwhile."""
-    _call.changed = True
+    host.touched()
     stored = _Stored(*here)
     value = None
     try:
@@ -355,36 +304,20 @@ async def _restored(coroutine, stored):
 capability.run_here = _run_here
 
 
-def begin(code, label, cwd, env, read_only, function):
-    """Everything before the user's code. The steps to evaluate; raises what the call is to report."""
+def begin(cwd, env, function):
+    """Before the user's code, where something is out of order or asked for. The steps of a stored function, or None: C makes the
+    steps of code. Raises what the call is to report."""
     with _guard:
-        return _begin(code, label, cwd, env, function)
-
-
-def _begin(code, label, cwd, env, function):
-    _call.label = int(label) if label and label.isdigit() else label
-    _call.before = {}
-    _call.stored = frozenset()
-    _call.changed = False
-    _call.restore = None
-    _prepare()
-    _call.before = {name: id(value) for name, value in main.__dict__.items()}
-    if cwd:
-        os.chdir(cwd)
-        _call.changed = True
-    for name, value in (env or {}).items():
-        _call.changed = True
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    if function is not None:
-        _call.changed = True
-        return _function_steps(function)
-    prepared = _call.changed
-    steps = _steps(code or "", "<call %s>" % (label or "?"))
-    _call.changed = _call.changed or prepared
-    return steps
+        _call.restore = None
+        _prepare()
+        if cwd:
+            os.chdir(cwd)
+        for name, value in (env or {}).items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        return None if function is None else _function_steps(function)
 
 
 def _import_asyncio():
@@ -460,37 +393,13 @@ def _ended(error):
                 pass
         status = status if -(1 << 31) <= status < 1 << 31 else 1
         return "exit", status, b"SystemExit: %d" % status if status else None
-    if isinstance(error, KeyboardInterrupt) and _call.interrupted:
+    if isinstance(error, KeyboardInterrupt) and host.interrupted():
         return "interrupted", 1, errors.text(error)
     return "exception", 1, errors.text(error)
 
 
-def _changes():
-    """Names that the call added, rebound and deleted; each name remembers which call did."""
-    names = main.__dict__
-    before, stored = _call.before, _call.stored
-    added, rebound = [], []
-    for name, value in list(names.items()):
-        was = before.get(name)
-        if was == id(value) and name not in stored or not isinstance(name, str) or hidden(name, value):
-            continue
-        if was is None:
-            added.append(name)
-            _origins[name] = (_call.label, _call.label)
-        else:
-            rebound.append(name)
-            _origins[name] = (_origins.get(name, (None,))[0], _call.label)
-    deleted = [name for name in before if name not in names and isinstance(name, str) and
-               not (name.startswith("__") and name.endswith("__")) and name not in _given]
-    for name in deleted:
-        _origins.pop(name, None)
-    count = len(added) + len(rebound) + len(deleted)
-
-    return {"added": _safe(added), "rebound": _safe(rebound), "deleted": _safe(deleted), "count": count}
-
-
-def _safe(group):
-    return [name if name.isascii() else name.encode("utf-8", "backslashreplace").decode() for name in group[:MAX_NAMES]]
+def _safe(name):
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 def _suggestion(error):
@@ -500,7 +409,7 @@ def _suggestion(error):
         said = "This is plain Python without IPython's ! and %: use language='bash', or the subprocess module."
     elif isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] not in sys.modules:
         said = ("Declare an environment with create_env whose dependencies bring %s, and pass its venv_id."
-                % _safe([error.name.partition(".")[0]])[0])
+                % _safe(error.name.partition(".")[0]))
     elif isinstance(error, EOFError) and "EOF when reading a line" in str(error):
         said = "Nobody types here: standard input is empty. Put the values into the code."
     return said.encode() if said else None
@@ -513,8 +422,10 @@ def finish(error, shown):
 
 
 def _finish(error, shown):
-    if _call.restore is not None:
+    restored = _call.restore is not None
+    if restored:
         _call.restore()
+        _call.restore = None
     how, status, said = _ended(error)
     if error is not None:
         try:
@@ -523,14 +434,11 @@ def _finish(error, shown):
             pass
     streams.flush_all()
     capability.give_back()
-    changes = _changes()
     displayed = display.end()
     data, left = shown or (None, 0)
     suggestion = None if error is None else _suggestion(error)
-    raised = errors.raised(error) if error is not None and _call.restore is not None else None
-    _call.before = {}
-    _call.interrupted = False
-    return how, status, said, suggestion, raised, data, left, displayed, changes, _call.changed
+    raised = errors.raised(error) if error is not None and restored else None
+    return how, status, said, suggestion, raised, data, left, displayed
 
 
 def end_child(error):

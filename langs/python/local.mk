@@ -14,13 +14,17 @@ CLEANFILES += langs/python/modules.h
 # The session, in the limited API, for both programs below.
 noinst_LTLIBRARIES += libfurca-python.la
 libfurca_python_la_SOURCES = \
+	langs/python/call.c langs/python/call.h \
 	langs/python/codec.c langs/python/codec.h \
 	langs/python/lanes.c langs/python/lanes.h \
 	langs/python/lanes_frame.c langs/python/lanes_frame.h \
 	langs/python/lanes_loop.c \
+	langs/python/names.c langs/python/names.h \
 	langs/python/parked.c langs/python/parked.h \
+	langs/python/quick.c langs/python/quick.h \
 	langs/python/runtime.c langs/python/runtime.h \
-	langs/python/session.c langs/python/session.h
+	langs/python/session.c langs/python/session.h \
+	langs/python/source.c langs/python/source.h
 nodist_libfurca_python_la_SOURCES = langs/python/modules.h
 libfurca_python_la_CPPFLAGS = $(AM_CPPFLAGS) $(PYTHON_EXT_CFLAGS) -DPy_LIMITED_API=0x03090000
 libfurca_python_la_LIBADD = libfurca-host.la

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "bridge/wire/host.h"
 #include "bridge/wire/limits.h"
 #include "langs/host.h"
+#include "langs/python/call.h"
 #include "langs/python/codec.h"
 #include "langs/python/lanes.h"
 #include "langs/python/modules.h"
@@ -25,39 +25,7 @@ static struct {
 			    user's code */
 	PyObject *flush; /* streams.flush */
 	PyThreadState *idle;  /* saved while waiting */
-	unsigned parked;      /* threads parked in this copy, and not yet watched */
-	bool beginning, late; /* the code is being prepared; an interrupt came meanwhile */
-	bool armed;	      /* the user's code runs: an interrupt is for it */
-	/* Of the call under way, and the last that was interrupted: furca_host_interrupt_value. */
-	volatile sig_atomic_t call, interrupted;
-	void (*trip)(int sig); /* Python's own handler */
 } session;
-
-/* An exception in our own Python code: a bug, told on stderr and gone. */
-static void told(const char *where)
-{
-	PyObject *name;
-
-	if (!PyErr_Occurred())
-		return;
-	name = PyUnicode_FromString(where);
-	PyErr_WriteUnraisable(name);
-	Py_XDECREF(name);
-}
-
-/* Takes the exception that is set, whole; new reference. */
-static PyObject *take_exception(void)
-{
-	PyObject *type, *value, *traceback;
-
-	PyErr_Fetch(&type, &value, &traceback);
-	PyErr_NormalizeException(&type, &value, &traceback);
-	if (value && traceback)
-		(void)PyException_SetTraceback(value, traceback);
-	Py_XDECREF(type);
-	Py_XDECREF(traceback);
-	return value;
-}
 
 static PyObject *text_of(struct furca_view view)
 {
@@ -65,264 +33,6 @@ static PyObject *text_of(struct furca_view view)
 		Py_RETURN_NONE;
 	return PyUnicode_DecodeUTF8((const char *)view.at, (Py_ssize_t)furca_view_size(view),
 				    "surrogateescape");
-}
-
-static PyObject *value_of(struct furca_view view)
-{
-	if (!view.at)
-		Py_RETURN_NONE;
-	return furca_codec_unpack(view, NULL, NULL);
-}
-
-/* What a RUN has instead of code; arrays and handles may be among its arguments. */
-static PyObject *function_of(const struct furca_host_run *run)
-{
-	struct furca_fd memory = {run->memory};
-
-	if (!run->function.at)
-		Py_RETURN_NONE;
-	return furca_lanes_unpack(run->function, &memory, run->memory >= 0);
-}
-
-/* calls.begin(…): a list of code objects and callables to be evaluated, or NULL with the exception
- * that is the call's answer. */
-static PyObject *begin(const struct furca_host_run *run)
-{
-	PyObject *code = text_of(run->code), *label = text_of(run->label), *cwd = text_of(run->cwd);
-	PyObject *env = value_of(run->env), *function = function_of(run), *steps = NULL;
-
-	if (code && label && cwd && env && function)
-		steps = PyObject_CallMethod(session.calls, "begin", "OOOOOO", code, label, cwd, env,
-					    run->read_only ? Py_True : Py_False, function);
-	Py_XDECREF(code);
-	Py_XDECREF(label);
-	Py_XDECREF(cwd);
-	Py_XDECREF(env);
-	Py_XDECREF(function);
-	return steps;
-}
-
-/* Evaluates one step at the top level: no frame of ours is below a code object's. */
-static PyObject *step(PyObject *code, PyObject *namespace)
-{
-	return PyCallable_Check(code) ? PyObject_CallObject(code, NULL)
-				      : PyEval_EvalCode(code, namespace, namespace);
-}
-
-/* Runs all steps. The value of the last one, or NULL with an exception. */
-static PyObject *evaluate(PyObject *steps)
-{
-	PyObject *namespace = PyObject_CallMethod(session.calls, "namespace", NULL), *value = NULL;
-	Py_ssize_t n = PyList_Size(steps);
-
-	for (Py_ssize_t i = 0; namespace && i < n; i++) {
-		Py_XDECREF(value);
-		value = step(PyList_GetItem(steps, i), namespace);
-		if (!value)
-			break;
-	}
-	Py_XDECREF(namespace);
-	if (!value && !PyErr_Occurred())
-		Py_RETURN_NONE;
-	return value;
-}
-
-static void put_bytes(PyObject *value, struct furca_buf *ret)
-{
-	char *data;
-	Py_ssize_t n;
-
-	if (PyBytes_Check(value) && PyBytes_AsStringAndSize(value, &data, &n) == 0)
-		(void)furca_buf_append(ret, data, (size_t)n);
-}
-
-/* A value of ours, packed; what does not fit is left out. */
-static void put_value(PyObject *value, size_t max, struct furca_buf *ret)
-{
-	if (value == Py_None)
-		return;
-	ret->max = max;
-	if (furca_codec_pack(value, NULL, NULL, ret) < 0)
-		PyErr_Clear();
-}
-
-/* The call's value, where it has a form; arrays and frames where they were asked for. */
-static void put_result(const struct furca_host_run *run, PyObject *value, struct furca_host_done *ret)
-{
-	PyObject *frames = run->frames ? PyList_New(0) : NULL;
-	int r = run->frames ? furca_lanes_pack(value, frames, &ret->result)
-			    : furca_codec_pack(value, NULL, NULL, &ret->result);
-
-	if (r == 0 && furca_lanes_store(frames, &ret->memory) < 0)
-		furca_buf_clear(&ret->result);
-	PyErr_Clear();
-	Py_XDECREF(frames);
-}
-
-static const char *how_word(PyObject *how)
-{
-	static const char *const words[] = {"ok", "exception", "exit", "interrupted", NULL};
-
-	for (int i = 0; words[i]; i++)
-		if (PyUnicode_CompareWithASCIIString(how, words[i]) == 0)
-			return words[i];
-	return "exception";
-}
-
-/* calls.finish's tuple into *ret. */
-static void report(PyObject *outcome, struct furca_host_done *ret)
-{
-	PyObject *how, *error, *suggestion, *raised, *text, *display, *changes;
-	int exit_code, changed;
-	Py_ssize_t cut;
-
-	if (!outcome || !PyArg_ParseTuple(outcome, "OiOOOOnOOp", &how, &exit_code, &error,
-					  &suggestion, &raised, &text, &cut, &display, &changes, &changed)) {
-		told("furca: the end of a call");
-		ret->how = "exception";
-		ret->exit_code = 1;
-		(void)furca_buf_append_text(
-			&ret->error,
-			"the session could not describe how the call ended; its stderr says why");
-		return;
-	}
-	ret->how = how_word(how);
-	ret->exit_code = exit_code;
-	ret->changed = changed;
-	put_bytes(error, &ret->error);
-	put_bytes(suggestion, &ret->suggestion);
-	put_value(raised, 128UL << 10, &ret->raised);
-	put_bytes(text, &ret->result_text);
-	ret->result_text_cut = (uint64_t)cut;
-	put_value(display, FURCA_MAX_DISPLAY + (64UL << 10), &ret->display);
-	put_value(changes, 1UL << 20, &ret->changes);
-}
-
-/* The user's code forked and this is the child: it ends as a script would, with its own streams
- * flushed. */
-static void end_child(PyObject *error, struct furca_host_done *ret)
-{
-	PyObject *status =
-		PyObject_CallMethod(session.calls, "end_child", "O", error ? error : Py_None);
-
-	ret->exit_code = status ? (int)PyLong_AsLong(status) : 1;
-	PyErr_Clear();
-	Py_XDECREF(status);
-}
-
-/* The C side of an interrupt: one for a call that has ended, which some thread was late to take, goes no further. */
-static void on_interrupt(int sig, siginfo_t *info, void *context)
-{
-	if (info->si_code == SI_QUEUE) {
-		session.interrupted = info->si_value.sival_int;
-		if (session.interrupted != session.call)
-			return;
-	}
-	session.trip(sig);
-}
-
-/* Called after Python has put its handler in place: ours goes before it. */
-static PyObject *method_listen(PyObject *self, PyObject *args)
-{
-	struct sigaction act;
-
-	if (sigaction(FURCA_HOST_INTERRUPT, NULL, &act) == 0 && act.sa_handler != SIG_DFL && act.sa_handler != SIG_IGN &&
-	    act.sa_sigaction != on_interrupt) {
-		session.trip = act.sa_handler;
-		act.sa_sigaction = on_interrupt;
-		act.sa_flags |= SA_SIGINFO;
-		(void)sigaction(FURCA_HOST_INTERRUPT, &act, NULL);
-	}
-	Py_RETURN_NONE;
-}
-
-/*
- * Runs the code with interrupts let in, from its compilation to the text of its value. Gives the
- * exception that ended it, or NULL; *ret_value and *ret_shown (text, cut, display) where it went
- * well.
- */
-static PyObject *run_armed(const struct furca_host_run *run, PyObject **ret_value,
-			   PyObject **ret_shown)
-{
-	PyObject *steps, *value = NULL, *shown = NULL, *error = NULL;
-
-	session.late = false;
-	(void)PyErr_CheckSignals(); /* interrupts of the last call, if any came late, find nobody
-				       armed */
-	PyErr_Clear();
-	session.beginning = true;
-	session.call = furca_host_interrupt_value(run->call);
-	if (session.call && session.interrupted == session.call && session.trip)
-		session.trip(FURCA_HOST_INTERRUPT); /* it came before its call */
-	steps = begin(run);
-	session.beginning = false;
-	if (session.parked)
-		furca_parked_watch();
-	session.parked = 0;
-	session.armed = true;
-	if (session.late && steps)
-		PyErr_SetNone(PyExc_KeyboardInterrupt);
-	else if (steps)
-		value = evaluate(steps);
-	if (value && furca_host_is_self(&session.host))
-		shown = PyObject_CallMethod(session.calls, "describe", "On", value,
-					    (Py_ssize_t)run->max_text);
-	if (PyErr_Occurred() == NULL && PyErr_CheckSignals() == 0 && value) {
-		*ret_value = value;
-		*ret_shown = shown;
-		value = shown = NULL;
-	} else {
-		error = take_exception();
-	}
-	session.armed = false;
-	Py_XDECREF(steps);
-	Py_XDECREF(value);
-	Py_XDECREF(shown);
-	return error;
-}
-
-/* Descriptor 0 is never left free for the next file that is opened. */
-static void keep_stdin(void)
-{
-	int fd;
-
-	if (fcntl(STDIN_FILENO, F_GETFD) >= 0)
-		return;
-	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (fd > STDIN_FILENO) {
-		(void)dup3(fd, STDIN_FILENO, 0);
-		(void)close(fd);
-	} else if (fd == STDIN_FILENO) {
-		(void)furca_fd_cloexec(fd, 0);
-	}
-}
-
-static void session_run(void *data, const struct furca_host_run *run, struct furca_host_done *ret)
-{
-	PyObject *value = NULL, *shown = NULL, *error, *outcome;
-
-	keep_stdin();
-	error = run_armed(run, &value, &shown);
-	if (!furca_host_is_self(&session.host)) {
-		end_child(error, ret);
-		return;
-	}
-	(void)fflush(stdout);
-	(void)fflush(stderr);
-	outcome = PyObject_CallMethod(session.calls, "finish", "OO", error ? error : Py_None,
-				      shown ? shown : Py_None);
-	report(outcome, ret);
-	if (value) {
-		ret->result.max = run->max_result;
-		put_result(run, value, ret);
-		if (value == Py_None)
-			furca_buf_clear(&ret->result);
-	}
-	Py_XDECREF(outcome);
-	Py_XDECREF(error);
-	Py_XDECREF(shown);
-	Py_XDECREF(value); /* may run finalizers of the user's: the last thing that the call does */
-	PyErr_Clear();
 }
 
 static void session_inspect(void *data, struct furca_view detail, struct furca_view name,
@@ -333,7 +43,7 @@ static void session_inspect(void *data, struct furca_view detail, struct furca_v
 	if (detail_text && name_text)
 		state = PyObject_CallMethod(session.calls, "inspect", "OO", detail_text, name_text);
 	if (!state || furca_codec_pack(state, NULL, NULL, out) < 0)
-		told("furca: inspection");
+		furca_call_told("furca: inspection");
 	Py_XDECREF(state);
 	Py_XDECREF(detail_text);
 	Py_XDECREF(name_text);
@@ -347,27 +57,6 @@ static void session_idle_begin(void *data)
 		session.idle = PyEval_SaveThread();
 }
 
-/* Walks the path of a call with code that does nothing: its pages are copied, and those of files mapped, before one comes. */
-static void session_warm(void *data)
-{
-	static const char code[] = "None";
-	struct furca_host_run run = {
-		.memory = -1,
-		.code = {(const uint8_t *)code, (const uint8_t *)code + sizeof(code) - 1},
-	};
-	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
-	PyObject *steps = begin(&run), *value = steps ? evaluate(steps) : NULL, *outcome = NULL;
-
-	if (value)
-		outcome = PyObject_CallMethod(session.calls, "finish", "OO", Py_None, Py_None);
-	if (outcome)
-		(void)furca_codec_pack(outcome, NULL, NULL, &packed);
-	PyErr_Clear();
-	Py_XDECREF(outcome);
-	Py_XDECREF(value);
-	Py_XDECREF(steps);
-}
-
 static void session_idle_end(void *data)
 {
 	if (session.idle)
@@ -379,7 +68,7 @@ static void session_idle_signal(void *data)
 {
 	session_idle_end(data);
 	if (PyErr_CheckSignals() < 0)
-		told("a signal handler between calls");
+		furca_call_told("a signal handler between calls");
 	session_idle_begin(data);
 }
 
@@ -415,17 +104,17 @@ static void session_cloned(void *data, enum furca_clone_role role,
 					     forked ? Py_True : Py_False, state)
 		       : NULL;
 	if (!result)
-		told("furca: after a clone");
+		furca_call_told("furca: after a clone");
 	Py_XDECREF(result);
 	Py_XDECREF(state);
-	session.parked = report->parked;
+	furca_call_parked(report->parked);
 }
 
 static const struct furca_host_lang session_lang = {
 	.language = "python",
-	.run = session_run,
+	.run = furca_call_run,
 	.inspect = session_inspect,
-	.warm = session_warm,
+	.warm = furca_call_warm,
 	.idle_begin = session_idle_begin,
 	.idle_end = session_idle_end,
 	.idle_signal = session_idle_signal,
@@ -433,16 +122,6 @@ static const struct furca_host_lang session_lang = {
 	.cloned = session_cloned,
 	.park = furca_parked_is,
 };
-
-/* Asked by the interrupt's handler: one that comes while the code is being prepared is raised when
- * it begins. */
-static PyObject *method_armed(PyObject *self, PyObject *args)
-{
-	bool own = furca_host_is_self(&session.host);
-
-	session.late = session.late || (session.beginning && own);
-	return PyLong_FromLong(!own ? 0 : session.beginning ? 2 : session.armed);
-}
 
 static PyObject *method_image(PyObject *self, PyObject *args)
 {
@@ -492,10 +171,13 @@ static PyObject *method_serve(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
 	{"serve", method_serve, METH_NOARGS,
 	 "Serves the session on descriptors 3 and 4 until it is closed."},
-	{"armed", method_armed, METH_NOARGS,
+	{"interrupted", furca_call_interrupted, METH_NOARGS, "Whether an interrupt has come for this call."},
+	{"touched", furca_call_touched, METH_NOARGS, "Says that the call changes something."},
+	{"remember", furca_call_remember, METH_VARARGS, "Keeps a file's text for tracebacks."},
+	{"armed", furca_call_armed, METH_NOARGS,
 	 "Whether the user's code runs (1) or is being prepared (2), so that an interrupt is for "
 	 "it."},
-	{"listen", method_listen, METH_NOARGS,
+	{"listen", furca_call_listen, METH_NOARGS,
 	 "Listens to interrupts before the handler that was set in Python."},
 	{"image", method_image, METH_NOARGS,
 	 "What tells this process image from its clones and forks."},
@@ -586,9 +268,10 @@ static int load(PyObject *host_module)
 		.read = PyObject_GetAttrString(frames, "read"),
 	};
 	furca_lanes_init(&session.host, &hooks);
+	int r = furca_call_init(&session.host, modules);
 	Py_DECREF(modules);
 	furca_runtime_watch_forks(flush_streams);
-	return PyErr_Occurred() ? -1 : 0;
+	return r < 0 || PyErr_Occurred() ? -1 : 0;
 }
 
 int furca_session_serve(void)
