@@ -275,9 +275,9 @@ static void take_message(struct furca_client *client, struct furca_view view)
 	struct furca_value m, type, id, a, b, first = {0};
 	struct furca_view inside;
 
-	if (furca_value_next(&view, &m) < 0 || m.kind != FURCA_ARRAY || m.count < 3)
+	if (furca_value_enter(&view, &m) < 0 || m.kind != FURCA_ARRAY || m.count < 3)
 		goto broken;
-	inside = furca_value_inside(&m);
+	inside = view;
 	if (furca_value_next(&inside, &type) < 0 || type.kind != FURCA_UINT)
 		goto broken;
 	if (type.u != RPC_NOTIFICATION && (m.count != 4 || furca_value_next(&inside, &id) < 0))

@@ -1,5 +1,6 @@
 /* The result map as a struct. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,86 +10,163 @@
 
 /* One block: the packed map, then a NUL-terminated copy of each text that is read out of it. */
 struct reader {
-	struct furca_view map;
+	struct furca_result *result;
 	char *at; /* where the next copy goes */
 };
 
-static const char *const texts[] = {"stdout", "stderr", "result_text", "error", "error_type", "suggestion", "state"};
-enum { STDOUT, STDERR, RESULT_TEXT, ERROR, ERROR_TYPE, SUGGESTION, STATE };
+enum field_kind { LEFT, TEXT, SIZED_TEXT, BOOL, NUMBER, FLOAT, EXIT_CODE, SESSION };
 
-static const char *copy(struct reader *reader, struct furca_view map, const char *key, size_t *ret_size)
+/* What is read out of the map and where it goes; `size` belongs to a SIZED_TEXT. */
+struct field {
+	const char *key;
+	enum field_kind kind;
+	size_t place, size;
+};
+
+#define PLACE(member) offsetof(struct furca_result, member)
+
+/* In the order in which the engine packs them; LEFT: not read here. */
+static const struct field result_fields[] = {
+	{"ok", BOOL, PLACE(ok), 0},
+	{"stdout", SIZED_TEXT, PLACE(out), PLACE(out_size)},
+	{"stderr", SIZED_TEXT, PLACE(err), PLACE(err_size)},
+	{"result", LEFT, 0, 0},
+	{"result_text", TEXT, PLACE(result_text), 0},
+	{"display", LEFT, 0, 0},
+	{"background_output", LEFT, 0, 0},
+	{"error", TEXT, PLACE(error), 0},
+	{"error_type", TEXT, PLACE(error_type), 0},
+	{"suggestion", TEXT, PLACE(suggestion), 0},
+	{"exit_code", EXIT_CODE, PLACE(exit_code), 0},
+	{"state", TEXT, PLACE(state), 0},
+	{"session", SESSION, 0, 0},
+	{"session_created", BOOL, PLACE(session_created), 0},
+	{"changes", LEFT, 0, 0},
+	{"isolation", LEFT, 0, 0},
+	{"truncated", LEFT, 0, 0},
+	{"duration_ms", FLOAT, PLACE(duration_ms), 0},
+	{"timing", LEFT, 0, 0},
+	{"retried", BOOL, PLACE(retried), 0},
+	{NULL, LEFT, 0, 0},
+};
+
+static const struct field session_fields[] = {
+	{"language", TEXT, PLACE(session_language), 0},
+	{"session_name", TEXT, PLACE(session_name), 0},
+	{"session_id", NUMBER, PLACE(session_id), 0},
+	{"venv_id", NUMBER, PLACE(venv_id), 0},
+	{NULL, LEFT, 0, 0},
+};
+
+static void read_map(struct reader *reader, struct furca_view inside, uint32_t count, const struct field *fields);
+
+static void *place(struct reader *reader, size_t offset)
 {
-	struct furca_view text;
+	return (char *)reader->result + offset;
+}
 
-	if (!furca_map_text(map, key, &text))
-		return NULL;
+static const char *copy(struct reader *reader, struct furca_view text)
+{
 	char *start = reader->at;
 	size_t n = furca_view_size(text);
+
 	memcpy(start, text.at, n);
 	start[n] = '\0';
 	reader->at += n + 1;
-	if (ret_size)
-		*ret_size = n;
 	return start;
 }
 
-static int64_t number(struct furca_view map, const char *key)
+static bool is_integer(const struct furca_value *v)
 {
-	int64_t n;
-
-	return furca_map_int(map, key, &n) ? n : FURCA_NONE;
+	return v->kind == FURCA_INT || (v->kind == FURCA_UINT && v->u <= INT64_MAX);
 }
 
-static size_t text_size(struct furca_view map)
+/* A value of another kind than it should have is as one that is missing. */
+static void read_field(struct reader *reader, const struct field *field, const struct furca_value *v)
 {
-	struct furca_view text;
-	struct furca_value session;
-	size_t n = 0;
-
-	for (size_t i = 0; i < FURCA_COUNT(texts); i++)
-		if (furca_map_text(map, texts[i], &text))
-			n += furca_view_size(text) + 1;
-	if (furca_map_get(map, "session", &session))
-		n += furca_view_size(session.raw) + 2; /* more than its two texts */
-	return n;
-}
-
-static void read_session(struct reader *reader, struct furca_result *ret)
-{
-	struct furca_value session;
-
-	ret->session_id = ret->venv_id = FURCA_NONE;
-	if (!furca_map_get(reader->map, "session", &session) || session.kind != FURCA_MAP)
+	switch (field->kind) {
+	case LEFT:
 		return;
-	ret->session_language = copy(reader, session.raw, "language", NULL);
-	ret->session_name = copy(reader, session.raw, "session_name", NULL);
-	ret->session_id = number(session.raw, "session_id");
-	ret->venv_id = number(session.raw, "venv_id");
+	case SIZED_TEXT:
+	case TEXT:
+		if (v->kind != FURCA_STR)
+			return;
+		*(const char **)place(reader, field->place) = copy(reader, v->bytes);
+		if (field->kind == SIZED_TEXT)
+			*(size_t *)place(reader, field->size) = furca_view_size(v->bytes);
+		return;
+	case BOOL:
+		if (v->kind == FURCA_BOOL)
+			*(bool *)place(reader, field->place) = v->b;
+		return;
+	case EXIT_CODE:
+		reader->result->has_exit_code = is_integer(v);
+		__attribute__((fallthrough));
+	case NUMBER:
+		if (is_integer(v))
+			*(int64_t *)place(reader, field->place) = v->i;
+		return;
+	case FLOAT:
+		if (v->kind == FURCA_FLOAT)
+			*(double *)place(reader, field->place) = v->f;
+		else if (is_integer(v))
+			*(double *)place(reader, field->place) = (double)v->i;
+		return;
+	case SESSION:
+		if (v->kind == FURCA_MAP)
+			read_map(reader, furca_value_inside(v), v->count, session_fields);
+		return;
+	}
+}
+
+/* The field of that key, looked for from `next` on and around; NULL where there is none. */
+static const struct field *find_field(const struct field *fields, const struct field *next, struct furca_view key)
+{
+	const struct field *at = next;
+
+	do {
+		if (!at->key)
+			at = fields;
+		if (furca_view_is(key, at->key))
+			return at;
+		at++;
+	} while (at != next && (at->key || next != fields));
+	return NULL;
+}
+
+/* One pass: fields mostly stand in their order, so that each is found where the last one was left. */
+static void read_map(struct reader *reader, struct furca_view inside, uint32_t count, const struct field *fields)
+{
+	const struct field *next = fields;
+	struct furca_value key, value;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &value) < 0)
+			return;
+		const struct field *field = key.kind == FURCA_STR ? find_field(fields, next, key.bytes) : NULL;
+		if (!field)
+			continue;
+		read_field(reader, field, &value);
+		next = field + 1;
+	}
 }
 
 int furca_result_read(struct furca_buf *answer, struct furca_result *ret)
 {
-	struct furca_view map = {answer->data, answer->data + answer->len};
-	const char **fields[] = {&ret->out, &ret->err, &ret->result_text, &ret->error, &ret->error_type, &ret->suggestion, &ret->state};
-	char *memory = malloc(answer->len + text_size(map) + 1);
+	/* Each text is copied with a NUL behind it, which takes the place of its head. */
+	char *memory = malloc(2 * answer->len + 1);
+	struct furca_value map = {.kind = FURCA_NIL};
 
-	*ret = (struct furca_result){.memory = memory};
+	*ret = (struct furca_result){.memory = memory, .session_id = FURCA_NONE, .venv_id = FURCA_NONE, .out = "", .err = ""};
 	if (!memory)
 		return -ENOMEM;
 	memcpy(memory, answer->data, answer->len);
-	struct reader reader = {.map = {(uint8_t *)memory, (uint8_t *)memory + answer->len}, .at = memory + answer->len};
+	struct reader reader = {ret, memory + answer->len};
+	struct furca_view view = {(uint8_t *)memory, (uint8_t *)memory + answer->len};
 	ret->packed = memory;
 	ret->packed_size = answer->len;
-	for (size_t i = 0; i < FURCA_COUNT(texts); i++)
-		*fields[i] = copy(&reader, reader.map, texts[i], i == STDOUT ? &ret->out_size : i == STDERR ? &ret->err_size : NULL);
-	read_session(&reader, ret);
-	ret->out = ret->out ? ret->out : "";
-	ret->err = ret->err ? ret->err : "";
-	(void)furca_map_bool(reader.map, "ok", &ret->ok);
-	(void)furca_map_bool(reader.map, "session_created", &ret->session_created);
-	(void)furca_map_bool(reader.map, "retried", &ret->retried);
-	(void)furca_map_float(reader.map, "duration_ms", &ret->duration_ms);
-	ret->has_exit_code = furca_map_int(reader.map, "exit_code", &ret->exit_code);
+	if (furca_value_enter(&view, &map) == 0 && map.kind == FURCA_MAP)
+		read_map(&reader, view, map.count, result_fields);
 	return 0;
 }
 

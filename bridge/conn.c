@@ -265,8 +265,8 @@ static void take_memory(struct furca_conn *conn, struct furca_view view)
 static void message(struct furca_conn *conn, struct furca_view view)
 {
 	struct furca_value m, type, id = {0}, a, b;
-	bool ok = furca_value_next(&view, &m) == 0 && m.kind == FURCA_ARRAY && m.count >= 3;
-	struct furca_view inside = furca_value_inside(&m);
+	bool ok = furca_value_enter(&view, &m) == 0 && m.kind == FURCA_ARRAY && m.count >= 3;
+	struct furca_view inside = view;
 
 	conn->messages_in++;
 	ok = ok && furca_value_next(&inside, &type) == 0 && type.kind == FURCA_UINT && type.u <= RPC_NOTIFICATION &&
