@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "bridge/server_private.h"
 #include "bridge/wire/limits.h"
@@ -81,13 +82,39 @@ static int push_out(struct furca_peer *peer)
 	return r;
 }
 
+/*
+ * What the socket takes at once, which is nearly always all: a send through the ring would end the loop's next wait only to say so.
+ * True where nothing is left.
+ */
+static bool send_now(struct furca_peer *peer)
+{
+	struct furca_conn *conn = &peer->conn;
+
+	if (conn->n_out_memories > 0)
+		return false;
+	ssize_t n = send(peer->fd.n, conn->out.data, conn->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n <= 0)
+		return false; /* the ring finds out what is wrong */
+	furca_buf_consume(&conn->out, (size_t)n);
+	if (conn->out.len > 0)
+		return false;
+	if (conn->out.cap > (1U << 20)) {
+		size_t max = conn->out.max;
+
+		furca_buf_done(&conn->out);
+		conn->out.max = max;
+	}
+	furca_caps_writable(peer->server->caps, peer->id);
+	return conn->out.len == 0;
+}
+
 /* Sends what is queued, if nothing is under way. Frees the peer where it is done: the caller must not use it after. */
 static void push(struct furca_peer *peer)
 {
 	struct furca_conn *conn = &peer->conn;
 
 	if (conn->state != FURCA_CONN_CLOSED && !peer->send_op && conn->out.len > 0) {
-		if (push_out(peer) < 0)
+		if (!send_now(peer) && push_out(peer) < 0)
 			furca_conn_step(conn, FURCA_CONN_GONE);
 	} else if (conn->state == FURCA_CONN_ENDING && !peer->send_op) {
 		furca_conn_step(conn, FURCA_CONN_FLUSHED);

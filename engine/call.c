@@ -515,7 +515,10 @@ static int make_pipes(struct furca_call *call, struct furca_fd fds[2], unsigned 
 	struct furca_err err = FURCA_ERR_INIT;
 
 	*ret_n = 0;
-	if (!call->own_host && furca_limits_threads(call->host->proc.pid) == 1)
+	call->newest = call->own_host ? 0 : furca_limits_newest(call->engine);
+	/* No process was made since, or only by others: a process of one thread makes none between calls. */
+	if (!call->own_host && call->session->background.last &&
+	    ((call->newest && call->newest == call->session->background.newest) || furca_limits_threads(call->host->proc.pid) == 1))
 		call->pipes = furca_pipes_again(&call->session->background, call->host->tag, call->output, stream, call->client, call->msgid);
 	if (call->pipes)
 		return 0;
@@ -546,13 +549,31 @@ int furca_call_run(struct furca_call *call)
 	(void)furca_frame_end(&buf, at, n_fds);
 	call->phase = FURCA_CALL_RUNNING;
 	call->started_us = furca_now_us();
-	call->newest = call->own_host ? 0 : furca_limits_newest(call->engine);
 	if (call->queue_us == 0)
 		call->queue_us = (uint64_t)(call->started_us - call->asked_us);
 	furca_lanes_serve(call->host->lanes, call, call->plan.mode == FURCA_READ_ONLY || call->harmless, view_of(&call->allowed));
 	int r = furca_host_send(call->host, &buf, fds, n_fds);
 	call->began = r == 0;
 	return r;
+}
+
+bool furca_call_wants_pipes(struct furca_call *call, struct furca_view body)
+{
+	struct furca_view how = {NULL, NULL};
+
+	if (!furca_map_text(body, "how", &how) || !furca_view_is(how, FURCA_HOST_HOW_PIPES) || !call->pipes || !call->session)
+		return false;
+	/* What is in them was written between the calls. */
+	call->pipes->output = NULL;
+	call->pipes->stream = false;
+	furca_pipes_keep(call->pipes, &call->session->background, false);
+	call->pipes = NULL;
+	furca_background_take(&call->session->background, &call->background);
+	if (furca_call_run(call) < 0 && call->error_type)
+		return false;
+	if (call->interrupted)
+		(void)furca_host_interrupt(call->host, call->frame); /* the one that was sent names the first attempt */
+	return true;
 }
 
 /*
@@ -564,11 +585,14 @@ static void end_output(struct furca_call *call, bool alive, bool redirected)
 	if (!call->pipes)
 		return;
 	furca_pipes_finish(call->pipes);
-	if (call->session && !call->own_host)
-		furca_pipes_keep(call->pipes, &call->session->background,
-				 alive && !redirected && call->newest != 0 && call->newest == furca_limits_newest(call->engine));
-	else
+	if (call->session && !call->own_host) {
+		struct furca_background *background = &call->session->background;
+
+		background->newest = furca_limits_newest(call->engine);
+		furca_pipes_keep(call->pipes, background, alive && !redirected && call->newest != 0 && call->newest == background->newest);
+	} else {
 		furca_pipes_free(call->pipes);
+	}
 	call->pipes = NULL;
 }
 

@@ -99,6 +99,12 @@ void furca_call_operation(struct furca_engine *engine, enum furca_method method,
 bool furca_call_cancel(struct furca_engine *engine, furca_client_id client, uint64_t msgid);
 void furca_calls_client_gone(struct furca_engine *engine, furca_client_id client);
 
+/*
+ * Whether the host would not go on with the last call's pipes, because something happened between the calls; then new ones are on their
+ * way to it. To be asked before furca_call_done.
+ */
+bool furca_call_wants_pipes(struct furca_call *call, struct furca_view body);
+
 /* Sends RUN to call->host. On failure the host is as good as dead: -errno, and its end will be told. */
 int furca_call_run(struct furca_call *call);
 

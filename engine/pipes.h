@@ -15,6 +15,7 @@ struct furca_background {
 	struct furca_pipes *first; /* of calls that have ended */
 	unsigned count;
 	struct furca_pipes *last; /* of the last call, where nobody but its host can hold them; else NULL */
+	uint64_t newest;	   /* furca_limits_newest when that call ended */
 	struct furca_output text;
 };
 

@@ -411,7 +411,8 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 
 	if (host != s->live || !call || call->phase != FURCA_CALL_RUNNING || number != call->frame)
 		return;
-	finish_stateful(s, call, body);
+	if (!furca_call_wants_pipes(call, body))
+		finish_stateful(s, call, body);
 }
 
 static bool may_run_again(const struct furca_call *call, const struct furca_host *host)

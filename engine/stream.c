@@ -123,7 +123,7 @@ static void readable(void *owner, unsigned revents)
 			end(s, r == -EPIPE ? 0 : r);
 			return;
 		}
-		if (!deliver(s) || (r == 2 && s->gathers && !(revents & ~(unsigned)POLLIN)))
+		if (!deliver(s) || (r == 2 && revents == POLLIN))
 			return; /* what comes later is told anew */
 	}
 }

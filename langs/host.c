@@ -198,6 +198,12 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 		memory = furca_fd_take(&fds[--n_fds]);
 	bool same = n_fds == 0 && furca_output_in_place(&host->output);
 
+	if (same && host->stirred && !host->parked) {
+		done.how = FURCA_HOST_HOW_PIPES;
+		send_done(host, frame->call, &done, 0);
+		return;
+	}
+	host->stirred = false;
 	if ((n_fds != 2 && !same) || host->parked) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
 				 host->parked ? "a parked snapshot runs no code"
@@ -500,6 +506,7 @@ static void wait_message(struct furca_host *host)
 
 		if (r > 0)
 			break;
+		host->stirred |= r < 0 && errno == EINTR;
 		if (r < 0 && errno == EINTR && host->lang->idle_signal)
 			host->lang->idle_signal(host->data);
 		if (!furca_host_is_self(host))

@@ -110,6 +110,7 @@ struct furca_host {
 	bool parked;			     /* a snapshot before PROMOTE */
 	bool read_only;			     /* a copy */
 	bool cold;			     /* made for one call, and has not done anything yet */
+	bool stirred;			     /* a signal came since the last call: its handler may have begun anything */
 	unsigned generation; /* counts clones on the way here: lanes of another generation are not
 				ours */
 	struct furca_output output;

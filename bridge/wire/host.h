@@ -16,7 +16,9 @@
  *             function: {name: str, source: str, capabilities: [str]?, args: array, kwargs: map}?   instead of code
  *             frames: bool               `result` may hold arrays and frames (ext 3), with their memory beside DONE
  *             descriptors: [stdout, stderr]   write ends of this call's own pipes; or none: the last call's stay,
- *                                             which nobody else holds; then [memory], that of arrays in `function`'s arguments
+ *                                             which nobody else holds; then [memory], that of arrays in `function`'s arguments.
+ *                                             A host that has taken a signal since the last call answers "pipes" and has run
+ *                                             nothing: send it again with new ones
  *   CLONE     role: uint                 enum furca_clone_role
  *             barriers: uint  required: uint   bits of enum furca_barrier: what to put up, what must hold
  *             label: str                 for the process's name in ps
@@ -28,7 +30,7 @@
  *
  * FROM_HOST
  *   READY     pid: uint (its own view)  language: str  version: str
- *   DONE      how: str                   ok exception exit interrupted; bash also: errexit fatal syntax signal exec
+ *   DONE      how: str                   ok exception exit interrupted pipes; bash also: errexit fatal syntax signal exec
  *             exit_code: int             as the result map has it
  *             error: str?                for a model: user frames only
  *             suggestion: str?
@@ -65,6 +67,9 @@ static inline int furca_host_interrupt_value(uint64_t call)
 {
 	return (int)(call & 0x7fffffff);
 }
+
+/* DONE's `how` where the host wants pipes of this call's own. */
+#define FURCA_HOST_HOW_PIPES "pipes"
 
 /* Hosts move what must survive below user code's feet here or above. */
 #define FURCA_HIDDEN_FD 900
