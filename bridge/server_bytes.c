@@ -113,12 +113,10 @@ static void push(struct furca_peer *peer)
 {
 	struct furca_conn *conn = &peer->conn;
 
-	if (conn->state != FURCA_CONN_CLOSED && !peer->send_op && conn->out.len > 0) {
-		if (!send_now(peer) && push_out(peer) < 0)
-			furca_conn_step(conn, FURCA_CONN_GONE);
-	} else if (conn->state == FURCA_CONN_ENDING && !peer->send_op) {
+	if (conn->state != FURCA_CONN_CLOSED && !peer->send_op && conn->out.len > 0 && !send_now(peer) && push_out(peer) < 0)
+		furca_conn_step(conn, FURCA_CONN_GONE);
+	if (conn->state == FURCA_CONN_ENDING && !peer->send_op && conn->out.len == 0)
 		furca_conn_step(conn, FURCA_CONN_FLUSHED);
-	}
 	if (conn->state == FURCA_CONN_CLOSED)
 		furca_peer_free(peer);
 	else
