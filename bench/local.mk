@@ -14,6 +14,15 @@ pkglibexec_PROGRAMS += furca-bench-bash
 furca_bench_bash_SOURCES = bench/bash.c
 furca_bench_bash_LDADD = libfurca-bench.la libfurca-client.la libfurca-lang.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
 
+# What CI holds calls to: counts, not times.
+pkglibexec_PROGRAMS += furca-bench-guard
+furca_bench_guard_SOURCES = bench/guard.c
+furca_bench_guard_LDADD = libfurca-bench.la libfurca-client.la libfurca-base.la
+EXTRA_DIST += bench/guard.py bench/guard.json
+check-guard: all
+	FURCA_LIBEXEC='$(abs_top_builddir)' FURCA_PROGRAM='$(abs_top_builddir)/furca' $(PYTHON) $(srcdir)/bench/guard.py
+.PHONY: check-guard
+
 # The safety benchmark: its files lie in bench/safety beside the programs; the core of its cases are the matrix's.
 pkglibexec_SCRIPTS = furca-bench-safety
 furca-bench-safety: bench/safety.sh

@@ -108,6 +108,9 @@ static const char bench_help[] =
 	"their goals. Exit status 0 where they are met, 1 where one is missed, 77 where the machine is too noisy to say.\n\n"
 	"  --quick            fewer rounds, smaller sizes\n"
 	"  --json FILE        also append what is measured to FILE, a line of JSON each\n\n"
+	"  safety             what a read-only call can change, and what it cannot do, against other ways (as root)\n"
+	"  speed [TOPIC…]     all of the others, then against peers and over sizes; a summary, speed.json, speed.html\n"
+	"  guard              counts the system calls and page faults of calls\n"
 	"  call               a trivial stateful call against a bare request over a socket\n"
 	"  read [MEGABYTES]   a read-only call on a big session, with huge pages against without\n"
 	"  start              stateless calls against new interpreters; sessions in environments against the own interpreter's\n";

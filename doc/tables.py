@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the tables in doc/*.md from the tables in the sources.
+"""Writes the tables in README.md and doc/*.md from the tables in the sources, and from the results of bench/results.
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`. Without arguments the documents are rewritten; with
 --check nothing is written and the exit status is 1 if one is out of date.
 """
 import ast
+import json
 import os
 import re
 import sys
@@ -93,7 +94,72 @@ def faults():
     return table(("point", "where"), [("`%s`" % n, where) for n, where in entries("base/fault.def", "FAULT")])
 
 
-TABLES = {f.__name__: f for f in (limits, errors, methods, to_client, frames, barriers, faults)}
+def results(name):
+    with open(os.path.join(TOP, "bench", "results", name + ".json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def measured_on(machine, more=""):
+    return "Measured %s on %s, %s CPUs, %s GB, Linux %s, %s%s." % (machine["date"], machine["cpu"], machine["cpus"], machine["memory_gb"],
+                                                                   machine["kernel"], machine["system"], more)
+
+
+def bench_safety():
+    """From bench/results/safety.json, a run of `furca bench safety`."""
+    sys.path.insert(0, os.path.join(TOP, "bench", "safety"))
+    import report
+    data = results("safety")
+    rows = []
+    for executor in data["executors"]:
+        if executor.get("ablation"):
+            continue
+        c = report.count(report.of(data, executor["name"]))
+        costs = [r for r in report.of(data, executor["name"], kind="cost") if r["name"] in ("a frame of 200 MB", "10,000 variables")]
+        known = ", %d known" % c["known"] if c["known"] else ""
+        told = "; ".join(("%.3g ms, %.3g MB" % (r["ms"], r["bytes"] / 1e6)) if "ms" in r else r["outcome"] for r in costs)
+        bold = "**" if executor["name"] == "furca" else ""
+        rows.append((bold + executor["title"] + bold, "%d of %d%s" % (c["leaks"], c["attempts"], known), "%d of %d" % (c["refused"], c["needs"]), c["wrong"], told))
+    return (table(("executor", "leaks", "refusals of what readers need", "wrong results", "a look at a frame of 200 MB (bash: 10,000 variables)"), rows) +
+            "\n\n" + measured_on(data["machine"]))
+
+
+def bench_lines(keep):
+    head, *records = results("speed")
+    rows = []
+    for r in records:
+        if r["record"] == "line" and keep(r):
+            value = r.get("ratio", r.get("figure"))
+            goal = "%s %g" % (r["sense"], r["goal"]) if "goal" in r else ""
+            three = "; ".join("%s %.4g %s" % (s["name"], s["median"], s["unit"]) for s in (r.get("over"), r.get("under")) if s)
+            rows.append(("`%s`" % r["bench"], r["name"], "%.3g (%.3g to %.3g)" % (value, *r["spread"]), goal, r["verdict"], three))
+    return table(("benchmark", "line", "ratio, middle half", "goal", "verdict", "medians"), rows) + "\n\n" + measured_on(head["machine"])
+
+
+def bench_speed():
+    """Lines with a goal, and those against peers, from bench/results/speed.json, a run of `furca bench speed`."""
+    return bench_lines(lambda r: True)
+
+
+def bench_misses():
+    return bench_lines(lambda r: r["verdict"] == "MISS")
+
+
+def bench_headline():
+    """The few lines that README quotes."""
+    with open(os.path.join(TOP, "bench", "results", "headline.txt"), encoding="utf-8") as f:
+        wanted = [line.strip().split(": ", 1) for line in f if line.strip()]
+    head, *records = results("speed")
+    rows = []
+    for bench, name in wanted:
+        for r in records:
+            if r["record"] == "line" and (r["bench"], r["name"]) == (bench, name):
+                over, under = r["over"], r.get("under")
+                rows.append((r.get("workload") or name, "%s: %.3g %s" % (over["name"], over["median"], over["unit"]),
+                             "%s: %.3g %s" % (under["name"], under["median"], under["unit"]) if under else "", "%.3g" % r.get("ratio", r.get("figure"))))
+    return table(("workload", "", "", "ratio"), rows) + "\n\n" + measured_on(head["machine"], "; `furca bench` measures it on yours")
+
+
+TABLES = {f.__name__: f for f in (limits, errors, methods, to_client, frames, barriers, faults, bench_safety, bench_speed, bench_misses, bench_headline)}
 
 
 def filled(text):
@@ -105,10 +171,7 @@ def filled(text):
 def main():
     check = sys.argv[1:] == ["--check"]
     stale = 0
-    for name in sorted(os.listdir(os.path.join(TOP, "doc"))):
-        if not name.endswith(".md"):
-            continue
-        path = "doc/" + name
+    for path in ["README.md"] + sorted("doc/" + name for name in os.listdir(os.path.join(TOP, "doc")) if name.endswith(".md")):
         old = read(path)
         new = filled(old)
         if old == new:

@@ -3,7 +3,7 @@
 
     furca bench speed [TOPIC…] [--quick] [--json FILE]
         --out FOLDER   speed.json and speed.html are written there (default: the current directory)
-        --from FILE    no run: the summary and the page of an earlier speed.json
+        --from FILE,…  no run: the summary and the page of earlier runs, together
         --list         the topics
 
 Runs each benchmark of its own (`furca bench` lists them: call, read, bash, …), then the topics that compare with peers: growth curves over the
@@ -113,6 +113,16 @@ def load(path):
     return {**head, "records": rest}
 
 
+def together(parts):
+    """Several runs as one: what a later one measured again replaces the earlier."""
+    whole = {**parts[-1], "runs": [], "records": [], "seconds": sum(p["seconds"] for p in parts)}
+    for part in parts:
+        again = {r["bench"] for r in part["records"]}
+        whole["records"] = [r for r in whole["records"] if r["bench"] not in again] + part["records"]
+        whole["runs"] = [r for r in whole["runs"] if r["name"] not in {x["name"] for x in part["runs"]}] + part["runs"]
+    return whole
+
+
 def main():
     parser = argparse.ArgumentParser(prog="furca bench speed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("topics", nargs="*", metavar="TOPIC")
@@ -126,7 +136,7 @@ def main():
         print("\n".join(others + [t + (" (peers)" if t in others else "") for t in mine]))
         return 0
     if args.earlier:
-        return write(load(args.earlier), args.out)
+        return write(together([load(f) for f in args.earlier.split(",")]), args.out)
     unknown = set(args.topics) - set(mine) - set(others)
     if unknown:
         print("no topic " + ", ".join(sorted(unknown)))
