@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -145,12 +146,14 @@ def main():
     python, begun, runs = prepare(), time.time(), []
     with tempfile.TemporaryDirectory() as scratch:
         path = os.path.join(scratch, "records")
-        for name in others:
-            if not args.topics or name in args.topics:
-                runs.append(run_program(name, folder, path))
-        for name in mine:
-            if not args.topics or name in args.topics:
-                runs.append(run_topic(name, python, path))
+        signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
+        try:
+            for names, run in ((others, lambda name: run_program(name, folder, path)), (mine, lambda name: run_topic(name, python, path))):
+                for name in names:
+                    if not args.topics or name in args.topics:
+                        runs.append(run(name))
+        except SystemExit:
+            print("\nended before its time: what was measured until now")
         found = records(path)
     if os.environ.get("FURCA_BENCH_JSON"):
         with open(os.environ["FURCA_BENCH_JSON"], "a") as file:

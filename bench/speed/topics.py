@@ -138,7 +138,17 @@ def rollback(python):
 
             bench.rounds([(mine, die), (theirs, again)], max(3, ROUNDS // 3), 1, 0.1)
             bench.say("loaded anew / rolled back, %d MB" % size, "SIGKILL in a call, then len() of the state", theirs, mine, None, False)
+    bench.skip("CRIU", criu())
     return bench.end()
+
+
+def criu():
+    """Why checkpoints by CRIU are not measured here."""
+    try:
+        done = subprocess.run(["criu", "check"], capture_output=True, text=True)
+        return "`criu check`: " + (done.stderr or done.stdout).strip().split("\n")[-1] if done.returncode else "it would work here, but has no driver yet"
+    except OSError:
+        return "criu is not installed"
 
 
 def bulk(python):
@@ -280,8 +290,8 @@ def start(python):
         os.waitpid(pid, 0)
 
     with engine() as e:
-        bench.rounds([(mine, lambda: e.python("None", state_mode="stateless") and None), (shell, lambda: e.bash(":", state_mode="stateless") and None),
-                      (bare, lambda: subprocess.run([python, "-c", "pass"]) and None), (bash, lambda: subprocess.run(["bash", "-c", ":"]) and None),
+        bench.rounds([(mine, lambda: e.python("None", state_mode="stateless")), (shell, lambda: e.bash(":", state_mode="stateless")),
+                      (bare, lambda: subprocess.run([python, "-c", "pass"])), (bash, lambda: subprocess.run(["bash", "-c", ":"])),
                       (fork, forks)], ROUNDS, 3, PAUSE)
     bench.say("python -c pass / stateless", "a fresh interpreter, nothing done", bare, mine, None, False, fork)
     bench.say("bash -c : / stateless bash", "a fresh shell, nothing done", bash, shell, None, False, fork)
@@ -300,4 +310,69 @@ def start(python):
     return bench.end()
 
 
-TOPICS = {f.__name__: f for f in (read, burst, mvcc, bulk, rollback, start, density, trace)}
+def shell(python):
+    """A stateful bash call against a shell that pexpect drives, and a new one."""
+    bench = Bench("shell", "bench shell: a bash call against a shell on a terminal, driven by pexpect, and a new bash")
+    mine, new = Series("furca, stateful `:`"), Series("bash -c :", role="peer")
+    with engine() as e:
+        session = e.session("shell", "bash")
+        tasks = [(mine, lambda: session.run(":")), (new, lambda: subprocess.run(["bash", "-c", ":"]))]
+        driven = None
+        try:
+            from pexpect import replwrap
+            repl, driven = replwrap.bash(), Series("pexpect on a terminal", role="peer")
+            tasks.append((driven, lambda: repl.run_command(":")))
+        except Exception as error:  # pexpect says what fails in many ways
+            bench.skip("pexpect", "%s: %s" % (type(error).__name__, error))
+        bench.rounds(tasks, 4 * ROUNDS, 5)
+    bench.say("bash -c : / furca", "a command that does nothing", new, mine, None, False)
+    if driven:
+        bench.say("pexpect / furca", "a command that does nothing", driven, mine, None, False)
+    return bench.end()
+
+
+def threads(python):
+    """A look at a session with many threads, against a plain fork, which loses them."""
+    bench = Bench("threads-growth", "bench threads-growth: a look at a session, against the number of its threads")
+    for n in (1, 8, 64):
+        setup = "import threading; e = threading.Event(); x = bytearray(50_000_000); x[:] = b'x' * len(x)\n"
+        setup += "ts = [threading.Thread(target=e.wait, daemon=True) for _ in range(%d)]; [t.start() for t in ts]" % (n - 1)
+        series, peers = [], [Peer("furca", python), Peer("fork", python)]
+        try:
+            for peer, role, curve in zip(peers, ("furca", "limit"), ("furca", "plain fork(), threads lost")):
+                peer.ask("setup", setup)
+                series.append(Series("%s, %d threads" % (peer.title, n), role=role, curve=curve, x=n, x_unit="threads"))
+            bench.rounds([(s, lambda p=p: p.look("len(x)")) for s, p in zip(series, peers)], ROUNDS, 2, PAUSE)
+            bench.say("furca / plain fork, %d threads" % n, "len() of 50 MB, read-only", series[0], series[1], limit=series[1])
+        finally:
+            for peer in peers:
+                peer.close()
+    return bench.end()
+
+
+def commit(python):
+    """What keeping snapshots costs a stateful call, against the size of the session."""
+    bench = Bench("commit-growth", "bench commit-growth: a stateful call with a snapshot after it, against the size of the session")
+    for size in (8, 64) if QUICK else (8, 64, 256, 1024):
+        engines, tasks = [], []
+        config = "/tmp/furca-bench-commit-%d.json" % os.getpid()
+        try:
+            for word in ("auto", "off"):
+                with open(config, "w") as file:
+                    file.write('{"snapshots": "%s"}' % word)
+                e = engine(options=["--config", config])
+                engines.append(e)
+                session = e.session("s")
+                session.run(FILL % (size // 2, size // 2))
+                name = "with snapshots" if word == "auto" else "without"
+                tasks.append((Series("%s, %d MB" % (name, size), curve=name, x=size, x_unit="MB of state"), lambda s=session: s.run("x[0] += 1; y = 1")))
+            bench.rounds(tasks, 3 * ROUNDS, 3, PAUSE)
+            bench.say("with snapshots / without, %d MB" % size, "x[0] += 1, a pause between calls", tasks[0][0], tasks[1][0])
+        finally:
+            for e in engines:
+                e.close()
+            os.unlink(config)
+    return bench.end()
+
+
+TOPICS = {f.__name__: f for f in (read, burst, mvcc, commit, bulk, rollback, shell, start, threads, density, trace)}

@@ -43,14 +43,14 @@ class Bench:
         self.record("skipped", name=name, reason=reason)
 
     def rounds(self, tasks, rounds, warm_up=2, between=0.0):
-        """Runs (series, function) in turn, round by round; a function returns what was measured, or None to have its time taken in us."""
+        """Runs (series, function) in turn, round by round; a function returns the figure as a float; of others the time is taken, in us."""
         for i in range(-warm_up, rounds):
             for series, run in tasks:
                 if between:
                     time.sleep(between)
                 start = time.perf_counter()
                 value = run()
-                value = (time.perf_counter() - start) * 1e6 if value is None else value
+                value = value if isinstance(value, float) else (time.perf_counter() - start) * 1e6
                 if i >= 0:
                     series.values.append(value)
         for series, _ in tasks:
