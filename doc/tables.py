@@ -108,7 +108,7 @@ def bench_safety():
     """From bench/results/safety.json, a run of `furca bench safety`."""
     sys.path.insert(0, os.path.join(TOP, "bench", "safety"))
     import report
-    data = results("safety")
+    data = report.load(os.path.join(TOP, "bench", "results", "safety.json"))
     rows = []
     for executor in data["executors"]:
         if executor.get("ablation"):

@@ -363,7 +363,7 @@ def prepare_python(executors):
     """The Python that runs the executors: a virtual environment with the pinned peers, made once and kept; the plain one where none needs it."""
     wanted = {n for e in executors for n in e.get("needs", []) if not n.startswith("cmd:") and n != "furca"}
     plain = os.environ.get("PYTHON") or "/usr/bin/python3"
-    if all(subprocess.run([plain, "-c", "import " + n], capture_output=True).returncode == 0 for n in wanted):
+    if all(subprocess.run([plain, "-c", "import " + n], capture_output=True, cwd="/").returncode == 0 for n in wanted):
         return plain
     pins = (HERE / "requirements.txt").read_text()
     place = pathlib.Path(os.environ.get("FURCA_BENCH_VENV") or os.path.join(os.path.expanduser("~"), ".cache/furca")) / (
@@ -387,7 +387,7 @@ def lacking(executor, python):
         if need.startswith("cmd:"):
             if not shutil.which(need[4:]):
                 return need[4:] + " is not installed"
-        elif subprocess.run([python, "-c", "import " + need], capture_output=True).returncode != 0:
+        elif subprocess.run([python, "-c", "import " + need], capture_output=True, cwd="/").returncode != 0:
             return need + " cannot be imported"
     return None
 
@@ -417,12 +417,13 @@ def arguments():
     return parser.parse_args()
 
 
-def run_all(args, there):
+def run_all(args, there, results):
     jobs = [(e, c) for e, x in enumerate(EXECUTOR_LIST) for c, case in enumerate(CASES) if suits(case, x, there)]
     alone = [j for j in jobs if CASES[j[1]]["class"] == "cost" or "loop" in CASES[j[1]].get("needs", "").split()]
     shared = [j for j in jobs if j not in set(alone)]
-    results, done = {}, 0
+    done = 0
     with multiprocessing.Pool(max(1, args.jobs)) as pool:
+        signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))  # what was measured until then is told
         for part in (pool.imap_unordered(work, sorted(shared, key=lambda j: j[1])), map(work, alone)):
             for e, c, result in part:
                 results[e, c] = result
@@ -431,13 +432,12 @@ def run_all(args, there):
                     print(EXECUTOR_LIST[e]["name"], "|", CASES[c]["class"], "|", CASES[c]["name"], "|", result, flush=True)
                 elif sys.stdout.isatty() and done % 10 == 0:
                     print(f"\r{done} of {len(jobs)}", end="", flush=True)
-    return results
 
 
 def main():
     args = arguments()
     if args.earlier:
-        return report.write(report.together([json.loads(pathlib.Path(f).read_text()) for f in args.earlier.split(",")]), args.out)
+        return report.write(report.together([report.load(f) for f in args.earlier.split(",")]), args.out)
     global CASES, EXECUTOR_LIST, SETTINGS
     EXECUTOR_LIST = load_executors(args)
     if args.list:
@@ -450,6 +450,7 @@ def main():
     client = HERE.parents[1] / "bridge" / "python"
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(client) if client.is_dir() else "", os.environ.get("PYTHONPATH")]))
     os.environ["FURCA_PROGRAM"] = program
+    os.environ["PYTHONNOUSERSITE"] = "1"  # a lab has another home
     python = prepare_python(EXECUTOR_LIST)
     skipped = {e["name"]: why for e in EXECUTOR_LIST for why in [lacking(e, python)] if why}
     EXECUTOR_LIST = [e for e in EXECUTOR_LIST if e["name"] not in skipped]
@@ -467,8 +468,11 @@ def main():
     SETTINGS = {"image": image, "outside": os.readlink("/proc/self/ns/pid"), "prelude": find("prelude.py").read_text(),
                 "env": {**env, "LAB_LOOP": loop or "/dev/none"}}
     begun = time.time()
+    results = {}
     try:
-        results = run_all(args, there)
+        run_all(args, there, results)
+    except SystemExit:
+        print("ended before its time: what was measured until now")
     finally:
         if loop:
             subprocess.run(["losetup", "-d", loop])
