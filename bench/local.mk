@@ -19,6 +19,7 @@ pkglibexec_PROGRAMS += furca-bench-guard
 furca_bench_guard_SOURCES = bench/guard.c
 furca_bench_guard_LDADD = libfurca-bench.la libfurca-client.la libfurca-base.la
 EXTRA_DIST += bench/guard.py bench/guard.json
+EXTRA_DIST += bench/results/headline.txt bench/results/safety.json bench/results/safety.html bench/results/speed.json bench/results/speed.html
 check-guard: all
 	FURCA_LIBEXEC='$(abs_top_builddir)' FURCA_PROGRAM='$(abs_top_builddir)/furca' $(PYTHON) $(srcdir)/bench/guard.py
 .PHONY: check-guard

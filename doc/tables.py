@@ -99,6 +99,19 @@ def results(name):
         return json.load(f)
 
 
+def figure(value, unit):
+    """With three digits, in a unit that people read."""
+    for small, big in (("us", "ms"), ("ms", "s")):
+        if unit.split(" ")[0] == small and value >= 1000:
+            value, unit = value / 1000, unit.replace(small, big, 1)
+    return "%s %s" % (("%.3g" if value < 100 else "%.0f") % value, unit)
+
+
+def noise(records):
+    levels = [r["noise"] for r in records if r["record"] == "begin" and "noise" in r]
+    return "; noise %.2f to %.2f, where 1 is a machine of one's own and over 1.5 nothing is concluded" % (min(levels), max(levels)) if levels else ""
+
+
 def measured_on(machine, more=""):
     return "Measured %s on %s, %s CPUs, %s GB, Linux %s, %s%s." % (machine["date"], machine["cpu"], machine["cpus"], machine["memory_gb"],
                                                                    machine["kernel"], machine["system"], more)
@@ -114,9 +127,10 @@ def bench_safety():
         if executor.get("ablation"):
             continue
         c = report.count(report.of(data, executor["name"]))
-        costs = [r for r in report.of(data, executor["name"], kind="cost") if r["name"] in ("a frame of 200 MB", "10,000 variables")]
+        costs = sorted((r for r in report.of(data, executor["name"], kind="cost") if r["name"] in ("a frame of 200 MB", "10,000 variables")),
+                       key=lambda r: r["language"], reverse=True)
         known = ", %d known" % c["known"] if c["known"] else ""
-        told = "; ".join(("%.3g ms, %.3g MB" % (r["ms"], r["bytes"] / 1e6)) if "ms" in r else r["outcome"] for r in costs)
+        told = "; ".join(("%s, %s" % (figure(r["ms"], "ms"), "%.1f MB" % (r["bytes"] / 1e6))) if "ms" in r else "no answer in time" for r in costs)
         bold = "**" if executor["name"] == "furca" else ""
         rows.append((bold + executor["title"] + bold, "%d of %d%s" % (c["leaks"], c["attempts"], known), "%d of %d" % (c["refused"], c["needs"]), c["wrong"], told))
     return (table(("executor", "leaks", "refusals of what readers need", "wrong results", "a look at a frame of 200 MB (bash: 10,000 variables)"), rows) +
@@ -130,9 +144,9 @@ def bench_lines(keep):
         if r["record"] == "line" and keep(r):
             value = r.get("ratio", r.get("figure"))
             goal = "%s %g" % (r["sense"], r["goal"]) if "goal" in r else ""
-            three = "; ".join("%s %.4g %s" % (s["name"], s["median"], s["unit"]) for s in (r.get("over"), r.get("under")) if s)
+            three = "; ".join("%s %s" % (s["name"], figure(s["median"], s["unit"])) for s in (r.get("over"), r.get("under")) if s)
             rows.append(("`%s`" % r["bench"], r["name"], "%.3g (%.3g to %.3g)" % (value, *r["spread"]), goal, r["verdict"], three))
-    return table(("benchmark", "line", "ratio, middle half", "goal", "verdict", "medians"), rows) + "\n\n" + measured_on(head["machine"])
+    return table(("benchmark", "line", "ratio, middle half", "goal", "verdict", "medians"), rows) + "\n\n" + measured_on(head["machine"], noise(records))
 
 
 def bench_speed():
@@ -154,9 +168,9 @@ def bench_headline():
         for r in records:
             if r["record"] == "line" and (r["bench"], r["name"]) == (bench, name):
                 over, under = r["over"], r.get("under")
-                rows.append((r.get("workload") or name, "%s: %.3g %s" % (over["name"], over["median"], over["unit"]),
-                             "%s: %.3g %s" % (under["name"], under["median"], under["unit"]) if under else "", "%.3g" % r.get("ratio", r.get("figure"))))
-    return table(("workload", "", "", "ratio"), rows) + "\n\n" + measured_on(head["machine"], "; `furca bench` measures it on yours")
+                rows.append((r.get("workload") or name, "%s: %s" % (over["name"], figure(over["median"], over["unit"])),
+                             "%s: %s" % (under["name"], figure(under["median"], under["unit"])) if under else "", "%.3g" % r.get("ratio", r.get("figure"))))
+    return table(("workload", "this", "against this", "ratio"), rows) + "\n\n" + measured_on(head["machine"], noise(records) + "; `furca bench` measures it on yours")
 
 
 TABLES = {f.__name__: f for f in (limits, errors, methods, to_client, frames, barriers, faults, bench_safety, bench_speed, bench_misses, bench_headline)}
