@@ -36,18 +36,22 @@ def tree():
         pytest.skip(str(e))
 
 
+@pytest.fixture(scope="module")
+def helpers(tree, tmp_path_factory):
+    return bashsource.helpers(tree, str(tmp_path_factory.mktemp("helpers")))
+
+
 class Place:
     """A fresh directory with the scripts, their helpers and the host's files; inside it is /tmp, where the machine lets it be."""
 
-    def __init__(self, tree, tmp_path):
+    def __init__(self, tree, helpers, tmp_path):
         self.home = os.path.join(str(tmp_path), "home")
         shutil.rmtree(self.home, ignore_errors=True)
-        tests, helpers = self.under("place/tests"), self.under("helpers")
+        tests = self.under("place/tests")
         shutil.copytree(os.path.join(tree, "tests"), tests)
         for name, (racy, settled) in RACES.items():
             self.change(os.path.join(tests, name), lambda text: text.replace(racy, settled))
-        os.mkdir(helpers)
-        bashsource.helpers(tree, helpers)
+        shutil.copytree(helpers, self.under("helpers"))
         for path in (BUILTIN, hostlib.surface_init()):
             shutil.copy(path, self.home)
         self.wrap = [*OWN_TMP, self.home]
@@ -75,9 +79,9 @@ def scripts(tree):
     return sorted(n for n in names if re.search(os.environ.get("FURCA_BASH_SCRIPTS", QUICK), n))
 
 
-def plain(name, role, tree, tmp_path):
+def plain(name, role, *where):
     """What a bash of its own makes of the script: its output and status."""
-    place = Place(tree, tmp_path)
+    place = Place(*where)
     wrap = [*place.wrap, "env", "-C", place.tests, *(NO_CAPABILITIES if role == COPY and os.geteuid() == 0 else ())]
     with subprocess.Popen([*wrap, BASH, "./" + name], env=place.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, start_new_session=True) as process:
@@ -89,9 +93,9 @@ def plain(name, role, tree, tmp_path):
         return out, process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
-def hosted(name, role, tree, tmp_path):
+def hosted(name, role, *where):
     """The script as one call of a host that was started from a file of that name, so that $0 and BASH_SOURCE agree."""
-    place = Place(tree, tmp_path)
+    place = Place(*where)
     path = place.under("place/tests/" + name)
     with open(path, "rb") as f:
         code = f.read()
@@ -148,11 +152,12 @@ def keep(name, role, **outputs):
 
 
 @pytest.mark.parametrize("role", [SESSION, COPY], ids=["stateful", "read_only"])
-def test_scripts(role, tree, tmp_path):
+def test_scripts(role, tree, helpers, tmp_path):
     different, lost, same = {}, [], 0
     for name in scripts(tree):
         for _ in range(3):
-            ours, reference = hosted(name, role, tree, tmp_path), plain(name, role, tree, tmp_path)
+            where = tree, helpers, tmp_path
+            ours, reference = hosted(name, role, *where), plain(name, role, *where)
             if ours[3]:
                 lost.append(name)
             if masked(reference[0]) == masked(ours[0]) and (reference[1] == ours[1] or role == SESSION):
