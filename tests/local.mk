@@ -43,7 +43,8 @@ check-e2e: all
 check-stress: all
 	$(AM_TESTS_ENVIRONMENT) /usr/bin/python3 $(srcdir)/tests/stress/fault_points.py
 	$(AM_TESTS_ENVIRONMENT) /usr/bin/python3 $(srcdir)/tests/stress/kill_random.py --seconds 120 --sessions 8
-EXTRA_DIST += tests/stress/fault_points.py tests/stress/kill_random.py
+	$(AM_TESTS_ENVIRONMENT) /usr/bin/python3 $(srcdir)/tests/stress/density.py
+EXTRA_DIST += tests/stress/density.py tests/stress/fault_points.py tests/stress/kill_random.py
 
 # Tests that clone, or that look at descriptors and signals which a sanitizer's runtime changes.
 no_asan_tests = $(clone_tests) tests/unit/test_fds tests/unit/test_memory tests/unit/test_privileges
