@@ -129,6 +129,17 @@ static void look_for_unread(struct furca_host *host)
 		host->unread = true;
 }
 
+/*
+ * Whether its end can leave processes behind. A snapshot has run no code, and what a copy started ends with its pid namespace; looking
+ * through all processes of the machine for what they left would cost more than the call.
+ */
+static bool may_leave_processes(const struct furca_host *host)
+{
+	bool copy_in_cell = host->role == FURCA_CLONE_COPY && host->cell && host->cell->held & FURCA_BARRIER_PROCESSES;
+
+	return host->tag && !copy_in_cell && host->role != FURCA_CLONE_SNAPSHOT;
+}
+
 /* The end of the process, told once, after all that it had still said. */
 static void host_dead(struct furca_host *host, int status)
 {
@@ -142,7 +153,7 @@ static void host_dead(struct furca_host *host, int status)
 	furca_loop_drop(host->engine->loop, &host->late_op);
 	furca_lanes_close(host->lanes);
 	fail_requests(host, "the process it was asked of has ended");
-	if (host->tag)
+	if (may_leave_processes(host))
 		furca_limits_sweep(host->engine, host->tag);
 	if (host->dropped) {
 		host_free(host);
