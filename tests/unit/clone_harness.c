@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,6 +22,7 @@
 
 #define VERDICT_MS 20000
 #define RUN_S 120
+#define POOL_PIECES 20
 
 static int verdicts[2] = {-1, -1};
 static int told = -1; /* in a clone: where it tells its verdict */
@@ -251,6 +253,46 @@ int harness_verdict(void)
 	if (last_cell >= 0)
 		harness_cell_end(last_cell);
 	return verdict;
+}
+
+static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t pool_more = PTHREAD_COND_INITIALIZER, pool_done = PTHREAD_COND_INITIALIZER;
+static int to_do, finished;
+
+static void *pool_worker(void *argument)
+{
+	pthread_mutex_lock(&pool_mutex);
+	for (;;) {
+		while (!to_do)
+			pthread_cond_wait(&pool_more, &pool_mutex);
+		to_do--;
+		if (++finished == POOL_PIECES)
+			pthread_cond_signal(&pool_done);
+	}
+	return argument;
+}
+
+int harness_pool_start(int workers)
+{
+	pthread_t thread;
+
+	for (int i = 0; i < workers; i++) {
+		int r = pthread_create(&thread, NULL, pool_worker, NULL);
+		if (r)
+			return -r;
+	}
+	return 0;
+}
+
+void harness_pool_use(void)
+{
+	pthread_mutex_lock(&pool_mutex);
+	finished = 0;
+	to_do = POOL_PIECES;
+	pthread_cond_broadcast(&pool_more);
+	while (finished < POOL_PIECES)
+		pthread_cond_wait(&pool_done, &pool_mutex);
+	pthread_mutex_unlock(&pool_mutex);
 }
 
 int harness_try(int (*check)(void))

@@ -35,6 +35,11 @@ int harness_verdict(void);
 /* clone + run `check` in the clone + verdict. */
 int harness_try(int (*check)(void));
 
+/* Threads that wait for work and never end; 0 or -errno. One pool per process; a clone has it, too. */
+int harness_pool_start(int workers);
+/* Gives the pool 20 pieces and waits until all are done: hangs if a worker does not live. */
+void harness_pool_use(void);
+
 struct harness_case {
 	const char *name;
 	int (*body)(void);

@@ -181,50 +181,22 @@ static int snapshot_body(void)
 }
 
 /* Clones of clones, with a pool that is used at every level. */
-static pthread_cond_t more = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
-static int to_do, finished, depth;
-
-static void *worker(void *argument)
-{
-	pthread_mutex_lock(&mutex);
-	for (;;) {
-		while (!to_do)
-			pthread_cond_wait(&more, &mutex);
-		to_do--;
-		if (++finished == 20)
-			pthread_cond_signal(&done);
-	}
-	return argument;
-}
-
-static void use_pool(void)
-{
-	pthread_mutex_lock(&mutex);
-	finished = 0;
-	to_do = 20;
-	pthread_cond_broadcast(&more);
-	while (finished < 20)
-		pthread_cond_wait(&done, &mutex);
-	pthread_mutex_unlock(&mutex);
-}
+static int depth;
 
 static int level(void)
 {
-	use_pool();
+	harness_pool_use();
 	if (--depth == 0)
 		return 0;
 	for (int i = 0; i < 2; i++)
 		REQUIRE(harness_try(level) == 0);
-	use_pool();
+	harness_pool_use();
 	return 0;
 }
 
 static int nested_body(void)
 {
-	pthread_t thread;
-
-	for (int i = 0; i < 4; i++)
-		REQUIRE(pthread_create(&thread, NULL, worker, NULL) == 0);
+	REQUIRE(harness_pool_start(4) == 0);
 	/* 14 clones each time. */
 	for (int i = 0; i < (harness_n() + 13) / 14; i++) {
 		depth = 4;

@@ -25,48 +25,20 @@
 #include "tests/unit/clone_harness.h"
 
 #define WORKERS 4
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, recursive, owned;
-static pthread_cond_t more = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
-static int to_do, finished;
+static pthread_mutex_t recursive, owned;
 static atomic_int handlers_run;
 static pid_t original;
-
-static void *worker(void *argument)
-{
-	pthread_mutex_lock(&mutex);
-	for (;;) {
-		while (!to_do)
-			pthread_cond_wait(&more, &mutex);
-		to_do--;
-		if (++finished == 20)
-			pthread_cond_signal(&done);
-	}
-	return argument;
-}
-
-static void use_pool(void)
-{
-	pthread_mutex_lock(&mutex);
-	finished = 0;
-	to_do = 20;
-	pthread_cond_broadcast(&more);
-	while (finished < 20)
-		pthread_cond_wait(&done, &mutex);
-	pthread_mutex_unlock(&mutex);
-}
 
 static void start_workers(void)
 {
 	pthread_mutexattr_t attributes;
-	pthread_t thread;
 
 	pthread_mutexattr_init(&attributes);
 	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
 	pthread_mutex_init(&recursive, &attributes);
 	pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
 	pthread_mutex_init(&owned, &attributes);
-	for (int i = 0; i < WORKERS; i++)
-		pthread_create(&thread, NULL, worker, NULL);
+	(void)harness_pool_start(WORKERS);
 	original = getpid();
 }
 
@@ -108,7 +80,7 @@ static int way_body(enum furca_clone_role role, enum furca_clone_way way, int th
 		if (r == 0) {
 			int line = numbers_check();
 			if (line == 0 && way == FURCA_WAY_ALL_THREADS)
-				use_pool();
+				harness_pool_use();
 			if (line == 0 && (way == FURCA_WAY_FORK) != (handlers_run != 0))
 				line = __LINE__;
 			harness_tell(line);
@@ -117,7 +89,7 @@ static int way_body(enum furca_clone_role role, enum furca_clone_way way, int th
 		REQUIRE(report.way == way && (int)report.threads == threads);
 		REQUIRE(harness_verdict() == 0);
 		if (threads > 1 || way == FURCA_WAY_FORK)
-			use_pool();
+			harness_pool_use();
 	}
 	return 0;
 }
@@ -209,7 +181,7 @@ static int handler_hangs(void)
 	dprintf(2, "%s\n", err.text);
 	REQUIRE(r < 0 && strstr(err.text, "robust mutex"));
 	REQUIRE(after.tv_sec - before.tv_sec < 10);
-	use_pool();
+	harness_pool_use();
 	return 0;
 }
 
@@ -226,7 +198,7 @@ static int robust_refused(void)
 		harness_tell(1);
 	REQUIRE(r < 0 && strstr(err.text, "robust mutex"));
 	pthread_mutex_unlock(&owned);
-	use_pool();
+	harness_pool_use();
 	return 0;
 }
 
