@@ -45,7 +45,9 @@ struct harness_case {
 	int (*body)(void);
 };
 
-/* Runs the cases as a Check suite, each in a subject of its own. The exit status for main: 0, 1, or 77 under AddressSanitizer. */
+/* Runs the cases as a Check suite, each in a subject of its own. The exit status for main: 0 or 1. */
+int harness_suite(const char *suite, const struct harness_case *cases, int n);
+/* The same, for clones of processes with threads: 77 under AddressSanitizer. */
 int harness_main(const char *suite, const struct harness_case *cases, int n);
 
 /* Sleeps through signals. */

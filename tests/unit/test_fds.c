@@ -314,37 +314,13 @@ static int counters(void)
 	return 0;
 }
 
-START_TEST(files_are_private)
-{
-	ck_assert_int_eq(harness_run(files), 0);
-}
-END_TEST
-
-START_TEST(queues_are_private)
-{
-	ck_assert_int_eq(harness_run(queues), 0);
-}
-END_TEST
-
-START_TEST(counters_and_sets_are_private)
-{
-	ck_assert_int_eq(harness_run(counters), 0);
-}
-END_TEST
-
 int main(void)
 {
-	Suite *suite = suite_create("fds");
-	TCase *all = tcase_create("all");
+	static const struct harness_case cases[] = {
+		{"files are private", files},
+		{"queues are private", queues},
+		{"counters and sets are private", counters},
+	};
 
-	tcase_set_timeout(all, 60);
-	tcase_add_test(all, files_are_private);
-	tcase_add_test(all, queues_are_private);
-	tcase_add_test(all, counters_and_sets_are_private);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return harness_suite("fds", cases, sizeof(cases) / sizeof(cases[0]));
 }

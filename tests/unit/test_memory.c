@@ -140,23 +140,11 @@ static int mappings(void)
 	return 0;
 }
 
-START_TEST(mappings_are_private)
-{
-	ck_assert_int_eq(harness_run(mappings), 0);
-}
-END_TEST
-
 int main(void)
 {
-	Suite *suite = suite_create("memory");
-	TCase *all = tcase_create("all");
+	static const struct harness_case cases[] = {
+		{"mappings are private", mappings},
+	};
 
-	tcase_set_timeout(all, 60);
-	tcase_add_test(all, mappings_are_private);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return harness_suite("memory", cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -170,37 +170,13 @@ static int fail_closed(void)
 	return 0;
 }
 
-START_TEST(a_copy_in_a_cell_has_no_privileges)
-{
-	ck_assert_int_eq(harness_run(in_cell), 0);
-}
-END_TEST
-
-START_TEST(without_a_cell_landlock_and_seccomp_stand_in)
-{
-	ck_assert_int_eq(harness_run(without_cell), 0);
-}
-END_TEST
-
-START_TEST(required_barriers_fail_closed)
-{
-	ck_assert_int_eq(harness_run(fail_closed), 0);
-}
-END_TEST
-
 int main(void)
 {
-	Suite *suite = suite_create("privileges");
-	TCase *all = tcase_create("all");
+	static const struct harness_case cases[] = {
+		{"a copy in a cell has no privileges", in_cell},
+		{"without a cell landlock and seccomp stand in", without_cell},
+		{"required barriers fail closed", fail_closed},
+	};
 
-	tcase_set_timeout(all, 60);
-	tcase_add_test(all, a_copy_in_a_cell_has_no_privileges);
-	tcase_add_test(all, without_a_cell_landlock_and_seccomp_stand_in);
-	tcase_add_test(all, required_barriers_fail_closed);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return harness_suite("privileges", cases, sizeof(cases) / sizeof(cases[0]));
 }
