@@ -9,6 +9,7 @@ import re
 import pytest
 
 from furcalib import Engine, eventually, furca_program
+from localpkg import write_source
 
 BAD_LINE = re.compile(r"^\S+Z alert |AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:|Assertion .* failed", re.M)
 SETTLE = 5  # seconds that processes and descriptors get to go away
@@ -143,3 +144,9 @@ def new_engine():
     for watched in made:
         found += watched.problems() + watched.end()
     assert not found, "\n".join(found)
+
+
+@pytest.fixture
+def package(tmp_path):
+    """package(version, delay) makes a source tree that needs nothing to build; gives its requirement."""
+    return lambda version="1.0", delay=0: write_source(tmp_path / ("src" + version), version, delay)

@@ -15,7 +15,6 @@ import time
 import pytest
 
 from furcalib import Engine, eventually
-from test_envtool import BACKEND
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "langs", "python"))
 import envpython  # noqa: E402
@@ -35,19 +34,6 @@ def engine(new_engine):
 @pytest.fixture
 def client(engine):
     return engine.client()
-
-
-@pytest.fixture
-def package(tmp_path):
-    def make(version="1.0", delay=0):
-        folder = tmp_path / ("src" + version)
-        folder.mkdir()
-        (folder / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-                                               '[project]\nname = "localpkg"\nversion = "%s"\n' % version)
-        (folder / "backend.py").write_text(BACKEND % {"version": version})
-        (folder / "delay").write_text(str(delay))
-        return "localpkg @ file://%s" % folder
-    return make
 
 
 def spec(*requirements, python="", more=""):

@@ -14,21 +14,6 @@ import pytest
 TOOL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "langs", "python", "envtool.py")
 sys.path.insert(0, os.path.dirname(TOOL))
 
-BACKEND = '''
-import os, time, zipfile, hashlib, base64
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    time.sleep(float(open("delay").read()))
-    name, info = "localpkg-%(version)s-py3-none-any.whl", "localpkg-%(version)s.dist-info/"
-    with zipfile.ZipFile(os.path.join(wheel_directory, name), "w") as z:
-        z.writestr("localpkg/__init__.py", "V = '%(version)s'\\ndef main(): print('ran', V)\\n")
-        z.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: localpkg\\nVersion: %(version)s\\n")
-        z.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        z.writestr(info + "entry_points.txt", "[console_scripts]\\nlocalpkg = localpkg:main\\n")
-        z.writestr(info + "RECORD", "localpkg/__init__.py,,\\n%%sMETADATA,,\\n%%sWHEEL,,\\n%%sentry_points.txt,,\\n%%sRECORD,,\\n" %% ((info,) * 4))
-    return name
-'''
-
-
 class Tool:
     """One running tool."""
 
@@ -79,20 +64,6 @@ def normalise(cache):
     def run(spec):
         return Tool({"op": "normalise", "spec": spec, "cache": cache}).answer()
     return run
-
-
-@pytest.fixture
-def package(tmp_path):
-    """package(version, delay) makes a source tree that needs nothing to build; gives its requirement."""
-    def make(version="1.0", delay=0):
-        folder = tmp_path / ("src" + version)
-        folder.mkdir()
-        (folder / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-                                               '[project]\nname = "localpkg"\nversion = "%s"\n' % version)
-        (folder / "backend.py").write_text(BACKEND % {"version": version})
-        (folder / "delay").write_text(str(delay))
-        return "localpkg @ file://%s" % folder
-    return make
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from furcalib import Engine, eventually
-from test_envs import PIP, built, package, spec  # noqa: F401
+from test_envs import PIP, built, spec  # noqa: F401
 
 SET = "def set_var(value):\n    global my_var\n    my_var = value\n    return value"
 GET = "def get_var():\n    return globals().get('my_var', 'NOT_DEFINED')"
