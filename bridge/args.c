@@ -82,6 +82,6 @@ int furca_args_end(struct furca_args *args, struct furca_view *ret)
 		return args->buf.failed;
 	for (int i = 0; i < 4; i++)
 		args->buf.data[1 + i] = (uint8_t)(args->count >> (24 - 8 * i));
-	*ret = (struct furca_view){args->buf.data, args->buf.data + args->buf.len};
+	*ret = furca_buf_view(&args->buf);
 	return 0;
 }

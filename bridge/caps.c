@@ -117,7 +117,7 @@ static void fail(struct furca_caps *caps, uint64_t id, const char *type, const c
 	pack_text(&pk, "type", type);
 	pack_text(&pk, "message", message);
 	pack_text(&pk, "suggestion", suggestion);
-	caps->events->done(caps->user, id, (struct furca_view){0}, (struct furca_view){buf.data, buf.data + buf.len}, NULL);
+	caps->events->done(caps->user, id, (struct furca_view){0}, furca_buf_view(&buf), NULL);
 }
 
 static void refuse_unknown(struct furca_caps *caps, uint64_t id, struct furca_view name)
@@ -226,7 +226,7 @@ static int send_in_turn(struct furca_caps *caps, struct call *call, uint64_t key
 	int r = -EAGAIN;
 
 	if (!slow || !furca_fair_first(&slow->fair))
-		r = caps->events->send(caps->user, call->client, call->msgid, (struct furca_view){params->data, params->data + params->len},
+		r = caps->events->send(caps->user, call->client, call->msgid, furca_buf_view(params),
 					 memory);
 	if (r != -EAGAIN)
 		return r;
@@ -355,7 +355,7 @@ void furca_caps_writable(struct furca_caps *caps, uint64_t client)
 		struct call *call = item->owner;
 		bool had = call->memory.n >= 0;
 		int r = caps->events->send(caps->user, client, call->msgid,
-					   (struct furca_view){item->bytes.data, item->bytes.data + item->bytes.len}, &call->memory);
+					   furca_buf_view(&item->bytes), &call->memory);
 
 		if (r == -EAGAIN)
 			return;
@@ -389,7 +389,7 @@ static void pass_value(struct furca_caps *caps, const struct call *call, struct 
 	if (r == 0 && frames != (memory && memory->n >= 0))
 		fail(caps, id, "TypeError", "the capability's client sent an array without its memory", "Mend the client.");
 	else if (r == 0)
-		caps->events->done(caps->user, id, (struct furca_view){out.data, out.data + out.len}, (struct furca_view){0}, memory);
+		caps->events->done(caps->user, id, furca_buf_view(&out), (struct furca_view){0}, memory);
 	else if (r == -EPROTO)
 		fail(caps, id, "TypeError", "the capability's client gave a handle that is no short text without dots", "Mend the client.");
 	else
@@ -435,7 +435,7 @@ static void tell_release(struct furca_caps *caps, const struct furca_handle *han
 	msgpack_pack_str_with_body(&pk, "handle", 6);
 	msgpack_pack_str_with_body(&pk, handle->token, handle->size);
 	if (!params.failed)
-		caps->events->release(caps->user, handle->client, (struct furca_view){params.data, params.data + params.len});
+		caps->events->release(caps->user, handle->client, furca_buf_view(&params));
 }
 
 void furca_caps_release(struct furca_caps *caps, struct furca_view name)

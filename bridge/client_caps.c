@@ -63,14 +63,9 @@ static struct furca_offer find_offer(struct furca_client *client, struct furca_v
 	return found;
 }
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 static void run(struct furca_client *client, struct furca_due *due, struct furca_answer *answer)
 {
-	struct furca_view params = view_of(&due->params), name, handle;
+	struct furca_view params = furca_buf_view(&due->params), name, handle;
 	struct furca_value args, kwargs;
 	struct furca_capability_call call = {.answer = answer};
 
@@ -107,7 +102,7 @@ void furca_client_run(struct furca_client *client, struct furca_due *due)
 	struct furca_answer answer = {.msgid = due->msgid};
 
 	run(client, due, &answer);
-	struct furca_view error = view_of(&answer.error), value = view_of(&answer.value);
+	struct furca_view error = furca_buf_view(&answer.error), value = furca_buf_view(&answer.value);
 	if (furca_view_size(error) > 0)
 		value.at = value.end;
 	if (!answer.later)

@@ -361,7 +361,7 @@ void furca_conn_feed(struct furca_conn *conn, const uint8_t *data, size_t n)
 		return;
 	/* Messages are served from a buffer that no event can move or free. */
 	struct furca_buf in = furca_buf_take(&conn->in);
-	size_t used = serve(conn, (struct furca_view){in.data, in.data + in.len});
+	size_t used = serve(conn, furca_buf_view(&in));
 	if (conn->state != FURCA_CONN_OPEN) {
 		furca_buf_done(&in);
 		return;

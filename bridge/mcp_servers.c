@@ -91,7 +91,7 @@ static void answer_error(struct server *server, struct call *call, const char *t
 	FURCA_AUTO_BUF struct furca_buf error = FURCA_BUF_INIT;
 
 	furca_mcp_pack_error(&error, type, message);
-	furca_client_respond(server->all->client, call->msgid, (struct furca_view){error.data, error.data + error.len}, (struct furca_view){NULL, NULL});
+	furca_client_respond(server->all->client, call->msgid, furca_buf_view(&error), (struct furca_view){NULL, NULL});
 	call_free(call);
 }
 
@@ -136,8 +136,8 @@ static void take_answer(struct server *server, json_t *message)
 		answer_error(server, call, "ValueError", "the tool's answer is too large, or memory is out");
 		return;
 	}
-	furca_client_respond(server->all->client, call->msgid, (struct furca_view){error.data, error.data + error.len},
-			     (struct furca_view){value.data, value.data + value.len});
+	furca_client_respond(server->all->client, call->msgid, furca_buf_view(&error),
+			     furca_buf_view(&value));
 	call_free(call);
 }
 

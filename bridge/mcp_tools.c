@@ -18,11 +18,6 @@
 #define LIST_WAIT_US 3000000	 /* the same, for a list that is renewed when they come later */
 #define KEEP_OUTPUT (64 << 10) /* of each stream, where the caller does not say: a model reads it */
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 static void on_output(void *user, const char *stream, const char *data, size_t size)
 {
 	furca_mcp_progress(user, data, size);
@@ -70,7 +65,7 @@ static bool request(struct furca_mcp_call *call, const char *method, struct furc
 		return false;
 	}
 	if (refused) {
-		FURCA_AUTO_FREE char *text = furca_map_text(view_of(answer), "message", &message) ? furca_view_dup(message) : NULL;
+		FURCA_AUTO_FREE char *text = furca_map_text(furca_buf_view(answer), "message", &message) ? furca_view_dup(message) : NULL;
 
 		furca_mcp_fail(call, -32602, text ? text : "The engine refused the request");
 		return false;
@@ -126,9 +121,9 @@ static void run_execute(struct furca_mcp_call *call, const struct furca_mcp_tool
 	}
 	if (!request(call, tool->method, view, stream, &answer, &msgid))
 		return;
-	if (was_cut_short(view_of(&answer)))
+	if (was_cut_short(furca_buf_view(&answer)))
 		furca_mcp_servers_cancel(call->mcp->servers, msgid);
-	if (furca_mcp_write_result(&members, view_of(&answer), msgid) < 0)
+	if (furca_mcp_write_result(&members, furca_buf_view(&answer), msgid) < 0)
 		engine_failed(call, -ENOMEM);
 	else
 		furca_mcp_respond(call, &members);
@@ -138,7 +133,7 @@ static void respond_answer(struct furca_mcp_call *call, const struct furca_buf *
 {
 	FURCA_AUTO_BUF struct furca_buf members = FURCA_BUF_INIT;
 
-	if (furca_mcp_write_answer(&members, view_of(answer)) < 0)
+	if (furca_mcp_write_answer(&members, furca_buf_view(answer)) < 0)
 		engine_failed(call, -ENOMEM);
 	else
 		furca_mcp_respond(call, &members);
@@ -175,8 +170,8 @@ static void run_create_env(struct furca_mcp_call *call, const struct furca_mcp_t
 	}
 	if (!request(call, "create_env", view, false, &declared, &msgid))
 		return;
-	bool ready = furca_map_text(view_of(&declared), "state", &state) && furca_view_is(state, "ready");
-	if (ready || (wanted && json_is_false(wanted)) || !furca_map_int(view_of(&declared), "venv_id", &id)) {
+	bool ready = furca_map_text(furca_buf_view(&declared), "state", &state) && furca_view_is(state, "ready");
+	if (ready || (wanted && json_is_false(wanted)) || !furca_map_int(furca_buf_view(&declared), "venv_id", &id)) {
 		respond_answer(call, &declared);
 		return;
 	}

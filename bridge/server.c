@@ -46,11 +46,6 @@ void furca_peer_free(struct furca_peer *peer)
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 static void pack_text(msgpack_packer *pk, const char *key, const char *text)
 {
 	msgpack_pack_str_with_body(pk, key, strlen(key));
@@ -62,7 +57,7 @@ static void answer_buf(struct furca_peer *peer, uint64_t msgid, const struct fur
 	if (buf->failed)
 		(void)furca_conn_refuse(&peer->conn, msgid, "limit", "Memory is out");
 	else
-		(void)furca_conn_answer(&peer->conn, msgid, view_of(buf));
+		(void)furca_conn_answer(&peer->conn, msgid, furca_buf_view(buf));
 }
 
 /* The refusal form of a request that the bridge itself serves. */

@@ -133,7 +133,7 @@ static void fail_call(struct lane *lane, uint64_t call, const char *type, const 
 	furca_pack_text(&pk, message);
 	furca_pack_text(&pk, "suggestion");
 	furca_pack_text_or_nil(&pk, suggestion);
-	send_frame(lane, FURCA_LANE_FAILED, call, (struct furca_view){body.data, body.data + body.len}, NULL);
+	send_frame(lane, FURCA_LANE_FAILED, call, furca_buf_view(&body), NULL);
 }
 
 static struct pending *add_pending(struct lane *lane, uint64_t call, bool function, uint64_t *ret_id)
@@ -185,7 +185,7 @@ bool furca_capability_allows(struct furca_view list, struct furca_view name)
 
 static struct furca_view allowed_of(const struct furca_lanes *lanes)
 {
-	return (struct furca_view){lanes->allowed.data, lanes->allowed.data + lanes->allowed.len};
+	return furca_buf_view(&lanes->allowed);
 }
 
 /* Why a message's memory is not passed on, or NULL. */
@@ -273,7 +273,7 @@ static void on_describe(struct lane *lane, const struct furca_frame_view *frame)
 	furca_pack_text(&pk, "functions");
 	if (!engine->functions || furca_functions_describe(engine->functions, &body) < 0)
 		msgpack_pack_array(&pk, 0);
-	send_frame(lane, FURCA_LANE_VALUE, frame->call, (struct furca_view){body.data, body.data + body.len}, NULL);
+	send_frame(lane, FURCA_LANE_VALUE, frame->call, furca_buf_view(&body), NULL);
 }
 
 static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
@@ -464,7 +464,7 @@ void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct 
 	if (body.len > FURCA_MAX_CAPABILITY)
 		fail_call(p.lane, p.call, "OverflowError", "the capability's answer is larger than 64 MiB", "Ask for less at once.");
 	else
-		send_frame(p.lane, FURCA_LANE_VALUE, p.call, (struct furca_view){body.data, body.data + body.len}, memory);
+		send_frame(p.lane, FURCA_LANE_VALUE, p.call, furca_buf_view(&body), memory);
 }
 
 struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t origin, struct furca_call **ret_call)

@@ -31,10 +31,10 @@ void furca_engine_answer(struct furca_engine *engine, furca_client_id client, ui
 
 		(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for the answer");
 		furca_result_refusal((struct furca_view){NULL, NULL}, NULL, &err, true, &out);
-		engine->events.answer(engine->user, client, msgid, (struct furca_view){out.data, out.data + out.len});
+		engine->events.answer(engine->user, client, msgid, furca_buf_view(&out));
 		return;
 	}
-	engine->events.answer(engine->user, client, msgid, (struct furca_view){buf->data, buf->data + buf->len});
+	engine->events.answer(engine->user, client, msgid, furca_buf_view(buf));
 }
 
 static bool venv_known(void *user, uint64_t venv)

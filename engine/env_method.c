@@ -12,14 +12,9 @@
 
 #include "base/banned.h"
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 static void answer(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_buf *out)
 {
-	envs->events.answer(envs->events.user, client, msgid, view_of(out));
+	envs->events.answer(envs->events.user, client, msgid, furca_buf_view(out));
 }
 
 static void refuse(struct furca_envs *envs, furca_client_id client, uint64_t msgid, const struct furca_err *err, const char *lines,
@@ -117,7 +112,7 @@ static void on_normalised(void *user, json_t *result, const struct furca_err *er
 	if (!request->dropped && env)
 		answer_env(env, request->client, request->msgid);
 	else if (!request->dropped)
-		refuse(envs, request->client, request->msgid, result ? &failed : err, NULL, view_of(&request->received));
+		refuse(envs, request->client, request->msgid, result ? &failed : err, NULL, furca_buf_view(&request->received));
 	request_free(request);
 	furca_envs_maybe_stopped(envs);
 }
@@ -179,7 +174,7 @@ void furca_env_answer_built(struct furca_env *env, const struct furca_env_waiter
 		msgpack_pack_map(&pk, 1);
 		furca_pack_text(&pk, "venv_id");
 		msgpack_pack_uint64(&pk, env->id);
-		refuse(env->envs, waiter->client, waiter->msgid, err, lines, view_of(&received));
+		refuse(env->envs, waiter->client, waiter->msgid, err, lines, furca_buf_view(&received));
 		return;
 	}
 	furca_packer(&pk, &out);

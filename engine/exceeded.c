@@ -128,7 +128,7 @@ static void look_for_signs(struct furca_call *call, const struct furca_limits *l
 
 	if (!limits && !call->own_host)
 		return;
-	(void)furca_map_int((struct furca_view){call->done.data, call->done.data + call->done.len}, "exit_code", &status);
+	(void)furca_map_int(furca_buf_view(&call->done), "exit_code", &status);
 	bool shell = call->plan.lang && !call->plan.lang->top_level_value && status != 0;
 	if (!call->error_type && !shell)
 		return;

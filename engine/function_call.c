@@ -15,11 +15,6 @@ static const char *const call_keys[] = {"name", "args", "kwargs", "state_mode", 
 					"retry", "limits", "cwd", "env_vars", "max_output_bytes", "stream", "isolation", "within"};
 #define OWN_KEYS 3
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 /* The packed positional and named arguments; empty views where they are not given. */
 static int read_arguments(struct furca_view from, struct furca_view *ret_args, struct furca_view *ret_kwargs, struct furca_err *err)
 {
@@ -118,7 +113,7 @@ int furca_function_call_client(struct furca_functions *functions, furca_client_i
 	if (coordinate.failed || packed.failed)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to call the function");
 	functions->events.call(functions->events.user,
-			       &(struct furca_function_call){.args = view_of(&coordinate), .function = view_of(&packed), .received = args,
+			       &(struct furca_function_call){.args = furca_buf_view(&coordinate), .function = furca_buf_view(&packed), .received = args,
 							     .capabilities = function->capabilities, .client = client, .msgid = msgid});
 	return 0;
 }
@@ -142,7 +137,7 @@ static void fail_lane(struct furca_functions *functions, furca_function_origin o
 		msgpack_pack_nil(&pk);
 	furca_pack_text(&pk, "suggestion");
 	furca_pack_text_or_nil(&pk, suggestion);
-	functions->events.reply(functions->events.user, origin, FURCA_LANE_FAILED, view_of(&out));
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_FAILED, furca_buf_view(&out));
 }
 
 static struct furca_view view_of_text(const char *text)
@@ -164,7 +159,7 @@ static void give_value(struct furca_functions *functions, furca_function_origin 
 	msgpack_pack_map(&pk, 1);
 	furca_pack_text(&pk, "value");
 	furca_pack_raw(&pk, value ? value->raw : (struct furca_view){0});
-	functions->events.reply(functions->events.user, origin, FURCA_LANE_VALUE, view_of(&out));
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_VALUE, furca_buf_view(&out));
 }
 
 static void give_inline(struct furca_functions *functions, furca_function_origin origin, const struct furca_function *function)
@@ -180,7 +175,7 @@ static void give_inline(struct furca_functions *functions, furca_function_origin
 	furca_pack_text(&pk, function->source);
 	furca_pack_text(&pk, "capabilities");
 	furca_function_pack_capabilities(&pk, function);
-	functions->events.reply(functions->events.user, origin, FURCA_LANE_INLINE, view_of(&out));
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_INLINE, furca_buf_view(&out));
 }
 
 /* Starts a lane's call at a coordinate. */
@@ -204,7 +199,7 @@ static int start(struct furca_functions *functions, furca_function_origin origin
 	functions->pending = pending;
 	(void)furca_map_get(body, "allowed", &within);
 	functions->events.call(functions->events.user,
-			       &(struct furca_function_call){.args = coordinate, .function = view_of(&packed), .received = coordinate,
+			       &(struct furca_function_call){.args = coordinate, .function = furca_buf_view(&packed), .received = coordinate,
 							     .capabilities = function->capabilities, .within = within.raw, .origin = origin,
 							     .harmless = harmless});
 	return 0;
@@ -234,7 +229,7 @@ static bool coordinate_of(struct furca_functions *functions, furca_function_orig
 	const char *chosen = mode.at ? NULL : own || names_session(body) ? "stateful" : "stateless";
 
 	pack_coordinate(out, function, body, chosen);
-	if (!functions->events.from(functions->events.user, origin, view_of(out), ret))
+	if (!functions->events.from(functions->events.user, origin, furca_buf_view(out), ret))
 		return false;
 	if (!mode.at && own && !names_session(body) && !is_home(function, ret)) {
 		furca_buf_clear(out);
@@ -250,7 +245,7 @@ static bool coordinate_of(struct furca_functions *functions, furca_function_orig
 		furca_pack_text(&pk, "session_id");
 		msgpack_pack_uint64(&pk, ret->session_id);
 		furca_buf_clear(out);
-		pack_coordinate(out, function, view_of(&session), "read_only");
+		pack_coordinate(out, function, furca_buf_view(&session), "read_only");
 	}
 	return true;
 }
@@ -274,7 +269,7 @@ void furca_functions_lane(struct furca_functions *functions, furca_function_orig
 	}
 	if (!coordinate_of(functions, origin, function, body, mode, &coordinate, &from))
 		return;
-	(void)furca_map_text(view_of(&coordinate), "state_mode", &mode);
+	(void)furca_map_text(furca_buf_view(&coordinate), "state_mode", &mode);
 	bool stateful = furca_view_is(mode, "stateful");
 	if (stateful && is_home(function, &from) && (!names_session(body) || from.own_session)) {
 		give_inline(functions, origin, function);
@@ -282,7 +277,7 @@ void furca_functions_lane(struct furca_functions *functions, furca_function_orig
 		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Call it with .read_only() or .stateless(), or from a stateful call.",
 					 "A read-only call cannot run the stored function '%s' in a session", function->name);
 		refuse_lane(functions, origin, "PermissionError", &err);
-	} else if (coordinate.failed || start(functions, origin, function, body, view_of(&coordinate), from.read_only, &err) < 0) {
+	} else if (coordinate.failed || start(functions, origin, function, body, furca_buf_view(&coordinate), from.read_only, &err) < 0) {
 		refuse_lane(functions, origin, "ValueError", &err);
 	}
 }
@@ -335,7 +330,7 @@ static void give_printed(struct furca_functions *functions, const struct furca_f
 		(void)furca_buf_printf(&text, "the function '%s' ended with status %lld", call->name, (long long)status);
 		if (furca_view_size(complaint))
 			(void)furca_buf_printf(&text, ": %.*s", (int)FURCA_MIN(furca_view_size(complaint), 4096), (const char *)complaint.at);
-		fail_lane(functions, call->origin, "RuntimeError", view_of(&text), (struct furca_view){0}, NULL);
+		fail_lane(functions, call->origin, "RuntimeError", furca_buf_view(&text), (struct furca_view){0}, NULL);
 		return;
 	}
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
@@ -343,7 +338,7 @@ static void give_printed(struct furca_functions *functions, const struct furca_f
 
 	furca_packer(&pk, &packed);
 	furca_pack_bytes(&pk, printed.at, furca_view_size(printed));
-	give_value(functions, call->origin, furca_value_of(view_of(&packed), &value) == 0 ? &value : NULL);
+	give_value(functions, call->origin, furca_value_of(furca_buf_view(&packed), &value) == 0 ? &value : NULL);
 }
 
 void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view raised)

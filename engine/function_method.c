@@ -15,14 +15,9 @@
 
 #include "base/banned.h"
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 static void answer(struct furca_functions *functions, furca_client_id client, uint64_t msgid, const struct furca_buf *out)
 {
-	functions->events.answer(functions->events.user, client, msgid, view_of(out));
+	functions->events.answer(functions->events.user, client, msgid, furca_buf_view(out));
 }
 
 static void refuse(struct furca_functions *functions, furca_client_id client, uint64_t msgid, const struct furca_err *err,
@@ -162,7 +157,7 @@ static void keep(struct furca_function_check *check)
 		.capabilities = made->capabilities, .doc = made->doc, .created_at = made->created_at, .changed_at = made->changed_at,
 	};
 	if (furca_store_function_put(functions->store, &row, &err) < 0) {
-		refuse(functions, check->client, check->msgid, &err, view_of(&check->received));
+		refuse(functions, check->client, check->msgid, &err, furca_buf_view(&check->received));
 		return;
 	}
 	furca_packer(&pk, &out);
@@ -189,7 +184,7 @@ static void on_checked(void *user, json_t *result, const struct furca_err *err, 
 	if (result)
 		keep(check);
 	else if (!check->dropped)
-		refuse(functions, check->client, check->msgid, err, view_of(&check->received));
+		refuse(functions, check->client, check->msgid, err, furca_buf_view(&check->received));
 	furca_function_check_free(check);
 	furca_functions_maybe_stopped(functions);
 }

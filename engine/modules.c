@@ -33,7 +33,7 @@ static void progress(void *user, furca_client_id client, uint64_t venv_id, const
 	furca_pack_text(&pk, "text");
 	furca_pack_text(&pk, text);
 	if (client && !params.failed)
-		engine->events.notify(engine->user, client, "env_progress", (struct furca_view){params.data, params.data + params.len});
+		engine->events.notify(engine->user, client, "env_progress", furca_buf_view(&params));
 }
 
 static void retire(void *user, uint64_t venv_id)
@@ -105,7 +105,7 @@ static void function_call(void *user, const struct furca_function_call *function
 		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 
 		furca_result_refusal(function->args, NULL, &err, true, &out);
-		furca_functions_finished(engine->functions, function->origin, (struct furca_view){out.data, out.data + out.len}, (struct furca_view){0});
+		furca_functions_finished(engine->functions, function->origin, furca_buf_view(&out), (struct furca_view){0});
 		return;
 	}
 	furca_call_begin(engine, &request);

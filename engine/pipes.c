@@ -37,7 +37,7 @@ static void stream_bytes(struct furca_pipes *p, int which, const uint8_t *data, 
 	furca_pack_text(&pk, "data");
 	furca_pack_bytes(&pk, text.data, text.len);
 	if (!params.failed)
-		p->engine->events.notify(p->engine->user, p->client, "output", (struct furca_view){params.data, params.data + params.len});
+		p->engine->events.notify(p->engine->user, p->client, "output", furca_buf_view(&params));
 }
 
 static void unlink_background(struct furca_pipes *p)

@@ -56,7 +56,7 @@ static void pack_call_session(msgpack_packer *pk, const struct furca_call *call)
 /* What DONE said, or nil. */
 static void pack_done(msgpack_packer *pk, const struct furca_call *call, const char *key, const char *field)
 {
-	struct furca_view body = {call->done.data, call->done.data + call->done.len};
+	struct furca_view body = furca_buf_view(&call->done);
 	struct furca_value v;
 
 	furca_pack_text(pk, key);
@@ -89,7 +89,7 @@ static void pack_output(msgpack_packer *pk, const struct furca_call *call, uint6
 
 static void pack_truncated(msgpack_packer *pk, const struct furca_call *call, const uint64_t left_out[2])
 {
-	struct furca_view body = {call->done.data, call->done.data + call->done.len};
+	struct furca_view body = furca_buf_view(&call->done);
 	uint64_t cut = 0;
 
 	(void)furca_map_uint(body, "result_text_cut", &cut);
@@ -105,7 +105,7 @@ static void pack_truncated(msgpack_packer *pk, const struct furca_call *call, co
 
 static void pack_changes(msgpack_packer *pk, const struct furca_call *call)
 {
-	struct furca_view body = {call->done.data, call->done.data + call->done.len};
+	struct furca_view body = furca_buf_view(&call->done);
 	struct furca_value names = {.raw = {NULL, NULL}};
 
 	furca_pack_text(pk, "changes");
@@ -122,7 +122,7 @@ static void pack_changes(msgpack_packer *pk, const struct furca_call *call)
 	furca_pack_text(pk, "names");
 	furca_pack_raw(pk, there ? names.raw : (struct furca_view){NULL, NULL});
 	furca_pack_text(pk, "files");
-	furca_pack_raw(pk, (struct furca_view){call->files.data, call->files.data + call->files.len});
+	furca_pack_raw(pk, furca_buf_view(&call->files));
 }
 
 static void pack_times(msgpack_packer *pk, const struct furca_call *call)
@@ -143,7 +143,7 @@ static void pack_times(msgpack_packer *pk, const struct furca_call *call)
 
 static void pack_display(msgpack_packer *pk, const struct furca_call *call)
 {
-	struct furca_view body = {call->done.data, call->done.data + call->done.len};
+	struct furca_view body = furca_buf_view(&call->done);
 	struct furca_value list;
 
 	furca_pack_text(pk, "display");
@@ -201,7 +201,7 @@ void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 	furca_pack_bool(&pk, call->created);
 	pack_changes(&pk, call);
 	furca_pack_text(&pk, "isolation");
-	furca_pack_raw(&pk, copy ? (struct furca_view){call->isolation.data, call->isolation.data + call->isolation.len}
+	furca_pack_raw(&pk, copy ? furca_buf_view(&call->isolation)
 				 : (struct furca_view){NULL, NULL});
 	pack_truncated(&pk, call, left_out);
 	pack_times(&pk, call);
@@ -211,7 +211,7 @@ void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 		const struct furca_buf *args = call->received.len ? &call->received : &call->args;
 
 		furca_pack_text(&pk, "received");
-		furca_coordinate_received((struct furca_view){args->data, args->data + args->len}, &call->plan, out);
+		furca_coordinate_received(furca_buf_view(args), &call->plan, out);
 	}
 }
 

@@ -10,9 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
+
 struct furca_view {
 	const uint8_t *at, *end; /* [at, end) */
 };
+
+/* What is in a buffer, until that changes. */
+static inline struct furca_view furca_buf_view(const struct furca_buf *buf)
+{
+	return (struct furca_view){buf->data, buf->data + buf->len};
+}
 
 enum furca_kind {
 	FURCA_NIL,

@@ -241,7 +241,7 @@ static int give(const struct words *words, const struct furca_value *value)
 			builtin_error("%s: no memory for the answer", words->name);
 			return EXECUTION_FAILURE;
 		}
-		text = (struct furca_view){json.data, json.data + json.len};
+		text = furca_buf_view(&json);
 	}
 	if (words->variable)
 		return assign(words->variable, text.at, furca_view_size(text));

@@ -130,7 +130,7 @@ static void write_key(struct furca_buf *out, const struct furca_value *key)
 		return;
 	}
 	furca_json_write(&text, key);
-	write_text(out, (struct furca_view){text.data, text.data + text.len});
+	write_text(out, furca_buf_view(&text));
 }
 
 static void write_container(struct furca_buf *out, const struct furca_value *value)
@@ -285,7 +285,7 @@ static int read_text(struct reader *r, struct furca_buf *out)
 		}
 	}
 	r->at++;
-	if (!furca_view_is_utf8((struct furca_view){text.data, text.data + text.len}))
+	if (!furca_view_is_utf8(furca_buf_view(&text)))
 		return malformed(r, "a string that is not UTF-8");
 	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
 	msgpack_pack_str_with_body(&packer, text.data ? (const char *)text.data : "", text.len);

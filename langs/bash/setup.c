@@ -92,7 +92,7 @@ static void add_quoted(struct furca_buf *code, const struct furca_value *value)
 
 	if (value->kind != FURCA_STR && value->kind != FURCA_BIN) {
 		furca_json_write(&json, value);
-		text = (struct furca_view){json.data, json.data + json.len};
+		text = furca_buf_view(&json);
 	}
 	(void)furca_buf_append(code, "'", 1);
 	for (const uint8_t *p = text.at; p < text.end; p++)

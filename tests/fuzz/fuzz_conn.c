@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		furca_conn_feed(&w.conn, data + at, n);
 		assert(w.conn.in.len <= size);
 	}
-	struct furca_view out = {w.conn.out.data, w.conn.out.data + w.conn.out.len};
+	struct furca_view out = furca_buf_view(&w.conn.out);
 	while (out.at < out.end) {
 		assert(furca_value_size(out, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS) > 0);
 		if (furca_value_next(&out, &v) < 0)

@@ -128,7 +128,7 @@ static int offer(uint64_t client, const char *name, const char *effect, const ch
 		text(&pk, extra);
 		msgpack_pack_nil(&pk);
 	}
-	int r = furca_caps_register(caps, client, (struct furca_view){buf.data, buf.data + buf.len}, err);
+	int r = furca_caps_register(caps, client, furca_buf_view(&buf), err);
 	furca_buf_done(&buf);
 	return r;
 }

@@ -30,11 +30,6 @@ static void text(msgpack_packer *pk, const char *t)
 	msgpack_pack_str_with_body(pk, t, strlen(t));
 }
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 /* A result map with that stdout. */
 static void answer_execute(uint64_t msgid, const char *out)
 {
@@ -61,7 +56,7 @@ static void answer_execute(uint64_t msgid, const char *out)
 	msgpack_pack_int(&pk, 4);
 	text(&pk, "session_name");
 	text(&pk, "audit");
-	ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid, view_of(&buf)), 0);
+	ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid, furca_buf_view(&buf)), 0);
 	furca_buf_done(&buf);
 }
 
@@ -78,7 +73,7 @@ static void notify_output(uint64_t msgid, const char *data)
 	text(&pk, "stdout");
 	text(&pk, "data");
 	text(&pk, data);
-	ck_assert_int_eq(furca_conn_notify(&peer.conn, "output", view_of(&buf)), 0);
+	ck_assert_int_eq(furca_conn_notify(&peer.conn, "output", furca_buf_view(&buf)), 0);
 	furca_buf_done(&buf);
 }
 
@@ -100,7 +95,7 @@ static void call_capability(uint64_t execute_msgid, uint32_t n, const char *name
 	msgpack_pack_int(&pk, 21);
 	text(&pk, "kwargs");
 	msgpack_pack_map(&pk, 0);
-	ck_assert_int_eq(furca_conn_request(&peer.conn, n, "capability", view_of(&buf), NULL), 0);
+	ck_assert_int_eq(furca_conn_request(&peer.conn, n, "capability", furca_buf_view(&buf), NULL), 0);
 	furca_buf_done(&buf);
 }
 

@@ -335,7 +335,7 @@ START_TEST(random_bytes_do_no_harm)
 			at += n;
 		}
 		ck_assert_uint_le(conn.in.cap, 4096);
-		struct furca_view out = {conn.out.data, conn.out.data + conn.out.len};
+		struct furca_view out = furca_buf_view(&conn.out);
 		struct furca_value v;
 		while (out.at < out.end) {
 			ck_assert_int_gt(furca_value_size(out, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS), 0);

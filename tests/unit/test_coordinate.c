@@ -83,7 +83,7 @@ static struct furca_view args_of(const char *json)
 	furca_packer(&pk, &buf);
 	pack_json(&pk, j);
 	json_decref(j);
-	return (struct furca_view){buf.data, buf.data + buf.len};
+	return furca_buf_view(&buf);
 }
 
 /* In the order of the protocol: the first thing wrong is what is told. */

@@ -112,7 +112,7 @@ static void await(int n)
 
 static struct furca_view last_view(void)
 {
-	return (struct furca_view){last.data, last.data + last.len};
+	return furca_buf_view(&last);
 }
 
 static uint64_t create(const char *spec)
@@ -125,7 +125,7 @@ static uint64_t create(const char *spec)
 	msgpack_pack_map(&pk, 1);
 	furca_pack_text(&pk, "spec");
 	furca_pack_text(&pk, spec);
-	furca_envs_request(envs, 1, 7, FURCA_METHOD_create_env, (struct furca_view){args.data, args.data + args.len});
+	furca_envs_request(envs, 1, 7, FURCA_METHOD_create_env, furca_buf_view(&args));
 	await(1);
 	(void)furca_map_uint(last_view(), "venv_id", &id);
 	return id;
@@ -142,7 +142,7 @@ static void ask(enum furca_method method, uint64_t id)
 		furca_pack_text(&pk, "venv_id");
 		msgpack_pack_uint64(&pk, id);
 	}
-	furca_envs_request(envs, 1, 8, method, (struct furca_view){args.data, args.data + args.len});
+	furca_envs_request(envs, 1, 8, method, furca_buf_view(&args));
 }
 
 static bool last_is(const char *key, const char *text)

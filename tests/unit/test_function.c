@@ -20,11 +20,6 @@ static bool harmless;
 static unsigned calls, replies;
 static struct furca_function_from caller;
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 static void set(struct furca_buf *buf, struct furca_view view)
 {
 	furca_buf_clear(buf);
@@ -137,7 +132,7 @@ static void request(enum furca_method method, const char *const *pairs)
 
 	pack_texts(&args, pairs);
 	furca_buf_clear(&last);
-	furca_functions_request(functions, 1, 2, method, view_of(&args));
+	furca_functions_request(functions, 1, 2, method, furca_buf_view(&args));
 	if (!last.len && method == FURCA_METHOD_add_function)
 		ck_assert_int_eq(furca_loop_run(loop, NULL), 0);
 }
@@ -148,13 +143,13 @@ static bool text_is(const struct furca_buf *map, const char *key, const char *te
 {
 	struct furca_view view;
 
-	return furca_map_text(view_of(map), key, &view) && furca_view_is(view, text);
+	return furca_map_text(furca_buf_view(map), key, &view) && furca_view_is(view, text);
 }
 
 static bool text_has(const struct furca_buf *map, const char *key, const char *part)
 {
 	struct furca_view view = {0};
-	FURCA_AUTO_FREE char *text = furca_map_text(view_of(map), key, &view) ? furca_view_dup(view) : NULL;
+	FURCA_AUTO_FREE char *text = furca_map_text(furca_buf_view(map), key, &view) ? furca_view_dup(view) : NULL;
 
 	return text && strstr(text, part);
 }
@@ -163,7 +158,7 @@ static bool is_ok(void)
 {
 	bool ok = false;
 
-	return furca_map_bool(view_of(&last), "ok", &ok) && ok;
+	return furca_map_bool(furca_buf_view(&last), "ok", &ok) && ok;
 }
 
 START_TEST(one_is_kept_over_a_restart)
@@ -178,7 +173,7 @@ START_TEST(one_is_kept_over_a_restart)
 	struct furca_value list, first;
 	struct furca_view doc;
 	ck_assert_int_eq(furca_functions_describe(functions, &out), 0);
-	ck_assert_int_eq(furca_value_of(view_of(&out), &list), 0);
+	ck_assert_int_eq(furca_value_of(furca_buf_view(&out), &list), 0);
 	ck_assert_uint_eq(list.count, 2);
 	struct furca_view inside = furca_value_inside(&list);
 	ck_assert_int_eq(furca_value_next(&inside, &first), 0);
@@ -234,7 +229,7 @@ static void lane(const char *const *pairs)
 	FURCA_AUTO_BUF struct furca_buf body = FURCA_BUF_INIT;
 
 	pack_texts(&body, pairs);
-	furca_functions_lane(functions, 9, view_of(&body));
+	furca_functions_lane(functions, 9, furca_buf_view(&body));
 }
 
 static void finish(bool ok, const char *key, const char *text)
@@ -255,7 +250,7 @@ static void finish(bool ok, const char *key, const char *text)
 	furca_pack_text_or_nil(&pk, ok ? NULL : "exception");
 	furca_pack_text(&pk, "exit_code");
 	msgpack_pack_int(&pk, 0);
-	furca_functions_finished(functions, 9, view_of(&result), view_of(&raised));
+	furca_functions_finished(functions, 9, furca_buf_view(&result), furca_buf_view(&raised));
 }
 
 START_TEST(a_lane_into_the_callers_namespace_gets_the_source)
@@ -301,7 +296,7 @@ START_TEST(a_read_only_call_without_a_session_reads_the_callers)
 	ADD("f", "python", "def f(): pass\n");
 	lane((const char *[]){"name", "f", "state_mode", "read_only", NULL});
 	ck_assert_uint_eq(calls, 1);
-	ck_assert(furca_map_uint(view_of(&called), "session_id", &id));
+	ck_assert(furca_map_uint(furca_buf_view(&called), "session_id", &id));
 	ck_assert_uint_eq(id, 4);
 }
 END_TEST

@@ -11,11 +11,6 @@
 #include "tests/unit/harness.h"
 #include "tests/unit/random.h"
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 static struct furca_view view_bytes(const void *bytes, size_t n)
 {
 	return (struct furca_view){bytes, (const uint8_t *)bytes + n};
@@ -41,7 +36,7 @@ START_TEST(unsigned_integers_at_their_borders)
 
 	msgpack_packer_init(&packer, &buf, furca_buf_msgpack_write);
 	msgpack_pack_uint64(&packer, border[_i]);
-	struct furca_value value = one(view_of(&buf));
+	struct furca_value value = one(furca_buf_view(&buf));
 	ck_assert_int_eq(value.kind, FURCA_UINT);
 	ck_assert(value.u == border[_i]);
 }
@@ -55,7 +50,7 @@ START_TEST(negative_integers_at_their_borders)
 
 	msgpack_packer_init(&packer, &buf, furca_buf_msgpack_write);
 	msgpack_pack_int64(&packer, border[_i]);
-	struct furca_value value = one(view_of(&buf));
+	struct furca_value value = one(furca_buf_view(&buf));
 	ck_assert_int_eq(value.kind, FURCA_INT);
 	ck_assert(value.i == border[_i]);
 }
@@ -96,7 +91,7 @@ START_TEST(lengths_of_text_at_their_borders)
 	memset(text, 'x', border[_i]);
 	msgpack_packer_init(&packer, &buf, furca_buf_msgpack_write);
 	msgpack_pack_str_with_body(&packer, text, border[_i]);
-	struct furca_value value = one(view_of(&buf));
+	struct furca_value value = one(furca_buf_view(&buf));
 	ck_assert_int_eq(value.kind, FURCA_STR);
 	ck_assert(furca_view_is(value.bytes, text));
 	for (size_t cut = 0; cut < FURCA_MIN(buf.len, (size_t)300); cut++)
@@ -271,11 +266,11 @@ START_TEST(what_is_packed_is_well_formed_and_cut_or_spoilt_is_noticed)
 
 		msgpack_packer_init(&packer, &buf, furca_buf_msgpack_write);
 		pack_random(&packer, &state, 5);
-		ck_assert_int_eq(furca_value_check(view_of(&buf), 16, 100000), 0);
+		ck_assert_int_eq(furca_value_check(furca_buf_view(&buf), 16, 100000), 0);
 		ck_assert_int_eq(furca_value_check(view_bytes(buf.data, buf.len - 1), 16, 100000), -EAGAIN);
 		/* One byte changed may still be well formed; it must not read beyond the end. */
 		buf.data[furca_test_random(&state) % buf.len] ^= (uint8_t)(1U << furca_test_random(&state) % 8);
-		(void)furca_value_check(view_of(&buf), 16, 100000);
+		(void)furca_value_check(furca_buf_view(&buf), 16, 100000);
 	}
 }
 END_TEST
