@@ -20,11 +20,6 @@
 
 #include "base/banned.h"
 
-static struct furca_view view_of(const struct furca_buf *buf)
-{
-	return (struct furca_view){buf->data, buf->data + buf->len};
-}
-
 void furca_call_fail(struct furca_call *call, const char *error_type, const char *suggestion, const char *format, ...)
 {
 	char text[2048];
@@ -122,8 +117,8 @@ static void deliver(struct furca_call *call, const struct furca_buf *value)
 
 	if (call->origin) {
 		pass_output(call);
-		(void)furca_map_get(view_of(&call->done), "raised", &raised);
-		furca_functions_finished(engine->functions, call->origin, view_of(value), raised.kind == FURCA_MAP ? raised.raw : (struct furca_view){0});
+		(void)furca_map_get(furca_buf_view(&call->done), "raised", &raised);
+		furca_functions_finished(engine->functions, call->origin, furca_buf_view(value), raised.kind == FURCA_MAP ? raised.raw : (struct furca_view){0});
 	}
 	if (!call->origin && !call->client_gone)
 		furca_engine_answer(engine, call->client, call->msgid, value);
@@ -158,7 +153,7 @@ void furca_call_refuse(struct furca_call *call, const struct furca_err *err)
 	bool execute = call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function;
 
 	call->engine->stats.refused++;
-	furca_result_refusal(call->received.len ? view_of(&call->received) : view_of(&call->args), &call->plan, err, execute, &result);
+	furca_result_refusal(call->received.len ? furca_buf_view(&call->received) : furca_buf_view(&call->args), &call->plan, err, execute, &result);
 	deliver(call, &result);
 	call_free(call);
 }
@@ -258,7 +253,7 @@ static void refuse_no_memory(struct furca_engine *engine, const struct furca_cal
 	(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for another call");
 	furca_result_refusal((struct furca_view){NULL, NULL}, NULL, &err, true, &out);
 	if (request->origin)
-		furca_functions_finished(engine->functions, request->origin, view_of(&out), (struct furca_view){0});
+		furca_functions_finished(engine->functions, request->origin, furca_buf_view(&out), (struct furca_view){0});
 	else
 		furca_engine_answer(engine, request->client, request->msgid, &out);
 }
@@ -329,7 +324,7 @@ void furca_call_begin(struct furca_engine *engine, const struct furca_call_reque
 	}
 	engine->stats.calls++;
 	furca_engine_coordinates(engine, &at);
-	if (furca_coordinate_plan(&at, view_of(&call->args), call->function.len > 0, &call->plan, &err) < 0) {
+	if (furca_coordinate_plan(&at, furca_buf_view(&call->args), call->function.len > 0, &call->plan, &err) < 0) {
 		furca_call_refuse(call, &err);
 		return;
 	}
@@ -367,7 +362,7 @@ void furca_call_operation(struct furca_engine *engine, enum furca_method method,
 	call->plan.mode = method == FURCA_METHOD_inspect_session ? FURCA_READ_ONLY : FURCA_STATEFUL;
 	call->plan.lang = session->entry.key.lang;
 	call->plan.venv = session->entry.key.venv;
-	(void)furca_coordinate_select(method, view_of(&call->args), &call->selector, NULL);
+	(void)furca_coordinate_select(method, furca_buf_view(&call->args), &call->selector, NULL);
 	(void)furca_buf_append(&call->word, call->selector.word.at, furca_view_size(call->selector.word));
 	(void)furca_buf_append(&call->word, "", 1);
 	(void)furca_loop_timer(engine->loop, furca_now_us() + engine->default_timeout_us, on_deadline, call, &call->deadline_op);
@@ -480,139 +475,4 @@ void furca_call_stop(struct furca_call *call, enum furca_stop why)
 	case FURCA_CALL_ENDED:
 		break; /* about to answer */
 	}
-}
-
-static void pack_run(struct furca_call *call, msgpack_packer *pk, const char *label)
-{
-	furca_pack_text(pk, "label");
-	furca_pack_text(pk, label);
-	furca_pack_text(pk, "cwd");
-	if (call->plan.cwd.at)
-		furca_pack_bytes(pk, call->plan.cwd.at, furca_view_size(call->plan.cwd));
-	else
-		msgpack_pack_nil(pk);
-	furca_pack_text(pk, "env");
-	furca_pack_raw(pk, call->plan.env_vars);
-	furca_pack_text(pk, "read_only");
-	furca_pack_bool(pk, call->plan.mode == FURCA_READ_ONLY);
-	furca_pack_text(pk, "max_result");
-	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
-	furca_pack_text(pk, "max_text");
-	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
-	if (call->function.len) {
-		furca_pack_text(pk, "function");
-		furca_pack_raw(pk, view_of(&call->function));
-	} else {
-		furca_pack_text(pk, "code");
-		furca_pack_bytes(pk, call->plan.code.at, furca_view_size(call->plan.code));
-	}
-}
-
-/* The session's pipes again where nobody else can hold them, else new ones; their write ends, if new, to `fds`. */
-static int make_pipes(struct furca_call *call, struct furca_fd fds[2], unsigned *ret_n)
-{
-	bool stream = call->plan.stream && !call->origin && !call->client_gone;
-	struct furca_err err = FURCA_ERR_INIT;
-
-	*ret_n = 0;
-	call->newest = call->own_host ? 0 : furca_limits_newest(call->engine);
-	/* No process was made since, or only by others: a process of one thread makes none between calls. */
-	if (!call->own_host && call->session->background.last &&
-	    ((call->newest && call->newest == call->session->background.newest) || furca_limits_threads(call->host->proc.pid) == 1))
-		call->pipes = furca_pipes_again(&call->session->background, call->host->tag, call->output, stream, call->client, call->msgid);
-	if (call->pipes)
-		return 0;
-	call->pipes = furca_pipes_new(call->engine, call->output, stream, call->client, call->msgid, fds, &err);
-	if (!call->pipes) {
-		furca_call_fail_err(call, &err);
-		return -EMFILE;
-	}
-	call->pipes->tag = call->host->tag;
-	*ret_n = 2;
-	return 0;
-}
-
-int furca_call_run(struct furca_call *call)
-{
-	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
-	struct furca_fd fds[2];
-	msgpack_packer pk;
-	char label[32];
-	unsigned n_fds;
-
-	if (make_pipes(call, fds, &n_fds) < 0)
-		return -EMFILE;
-	(void)snprintf(label, sizeof(label), "%llu", call->session ? (unsigned long long)call->session->calls : 1ULL);
-	call->frame = furca_engine_next(call->engine);
-	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, call->frame, 7);
-	pack_run(call, &pk, label);
-	(void)furca_frame_end(&buf, at, n_fds);
-	call->phase = FURCA_CALL_RUNNING;
-	call->started_us = furca_now_us();
-	if (call->queue_us == 0)
-		call->queue_us = (uint64_t)(call->started_us - call->asked_us);
-	furca_lanes_serve(call->host->lanes, call, call->plan.mode == FURCA_READ_ONLY || call->harmless, view_of(&call->allowed));
-	int r = furca_host_send(call->host, &buf, fds, n_fds);
-	call->began = r == 0;
-	return r;
-}
-
-bool furca_call_wants_pipes(struct furca_call *call, struct furca_view body)
-{
-	struct furca_view how = {NULL, NULL};
-
-	if (!furca_map_text(body, "how", &how) || !furca_view_is(how, FURCA_HOST_HOW_PIPES) || !call->pipes || !call->session)
-		return false;
-	/* What is in them was written between the calls. */
-	call->pipes->output = NULL;
-	call->pipes->stream = false;
-	furca_pipes_keep(call->pipes, &call->session->background, false);
-	call->pipes = NULL;
-	furca_background_take(&call->session->background, &call->background);
-	if (furca_call_run(call) < 0 && call->error_type)
-		return false;
-	if (call->interrupted)
-		(void)furca_host_interrupt(call->host, call->frame); /* the one that was sent names the first attempt */
-	return true;
-}
-
-/*
- * `alive`: its host lives. Nobody but the host holds the pipes where no process was made while the call ran and descriptors 1
- * and 2 stand as they did: then the next call may have them too.
- */
-static void end_output(struct furca_call *call, bool alive, bool redirected)
-{
-	if (!call->pipes)
-		return;
-	furca_pipes_finish(call->pipes);
-	if (call->session && !call->own_host) {
-		struct furca_background *background = &call->session->background;
-
-		background->newest = furca_limits_newest(call->engine);
-		furca_pipes_keep(call->pipes, background, alive && !redirected && call->newest != 0 && call->newest == background->newest);
-	} else {
-		furca_pipes_free(call->pipes);
-	}
-	call->pipes = NULL;
-}
-
-void furca_call_done(struct furca_call *call, struct furca_view body)
-{
-	furca_loop_drop(call->engine->loop, &call->grace_op);
-	furca_loop_drop(call->engine->loop, &call->deadline_op);
-	(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
-	(void)furca_map_uint(body, "run_us", &call->run_us);
-	call->ran_us = furca_now_us();
-	bool redirected = true;
-	(void)furca_map_bool(body, "redirected", &redirected);
-	end_output(call, true, redirected);
-	furca_call_judge(call, body);
-}
-
-void furca_call_died(struct furca_call *call, const struct furca_host *host)
-{
-	furca_loop_drop(call->engine->loop, &call->grace_op);
-	furca_loop_drop(call->engine->loop, &call->deadline_op);
-	end_output(call, false, true);
-	furca_call_judge_end(call, host);
 }

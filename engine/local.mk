@@ -5,6 +5,7 @@ libfurca_engine_la_LIBADD = libfurca-env.la $(URING_LIBS) $(JANSSON_LIBS)
 libfurca_engine_la_SOURCES = \
 	engine/call.c engine/call.h \
 	engine/call_judge.c \
+	engine/call_run.c \
 	engine/capability.c engine/capability.h \
 	engine/cells.c engine/cells.h \
 	engine/cgroup.c engine/cgroup.h \
