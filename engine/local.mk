@@ -15,7 +15,8 @@ libfurca_engine_la_SOURCES = \
 	engine/drain.c engine/drain.h \
 	engine/exceeded.c engine/exceeded.h \
 	engine/engine.c engine/engine.h engine/engine_private.h \
-	engine/host_proc.c engine/host_proc.h \
+	engine/host_proc.c engine/host_proc.h engine/host_private.h \
+	engine/host_request.c \
 	engine/init_link.c engine/init_link.h \
 	engine/kept.c \
 	engine/launch.c engine/launch.h \
