@@ -83,7 +83,7 @@ static void call_free(struct furca_call *call)
 		if (call->output[i].max)
 			furca_output_done(&call->output[i]);
 	struct furca_buf *const bufs[] = {&call->args, &call->function, &call->received, &call->allowed, &call->word, &call->background,
-					  &call->done, &call->isolation, &call->files, &call->error, &call->suggestion};
+					  &call->done, &call->isolation, &call->files, &call->error, &call->suggestion, &call->signalled};
 	for (size_t i = 0; i < FURCA_COUNT(bufs); i++)
 		furca_buf_done(bufs[i]);
 	*call->prev = call->next;
@@ -465,8 +465,7 @@ void furca_call_stop(struct furca_call *call, enum furca_stop why)
 			break;
 		}
 		(void)furca_host_interrupt(call->host, call->frame);
-		if (call->host->proc.pid > 0)
-			(void)furca_limits_signal_children(call->host->proc.pid, SIGINT, call->started_us);
+		(void)furca_limits_signal_children(call->host, SIGINT, call->started_us, &call->signalled);
 		(void)furca_loop_timer(call->engine->loop, furca_now_us() + (int64_t)(call->engine->config.grace_s * 1e6), on_grace, call,
 				       &call->grace_op);
 		break;

@@ -72,6 +72,7 @@ struct furca_call {
 	struct furca_buf done;	     /* DONE's map */
 	struct furca_buf isolation;  /* packed map, of a copy */
 	struct furca_buf files;	     /* CHANGED's map */
+	struct furca_buf signalled;  /* furca_limits_signal_children's, of its interrupt */
 	const char *error_type;	     /* NULL: none */
 	struct furca_buf error, suggestion;
 	const char *state;	     /* word of the result map */

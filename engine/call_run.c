@@ -1,5 +1,6 @@
 /* A call in its host: what RUN says, the pipes it writes to, and what remains of it when its code has ended. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "engine/call.h"
@@ -9,6 +10,8 @@
 #include "engine/session.h"
 
 #include "base/banned.h"
+
+#define LATE_PASSES 4
 
 static void pack_run(struct furca_call *call, msgpack_packer *pk, const char *label)
 {
@@ -124,6 +127,17 @@ static void end_output(struct furca_call *call, bool alive, bool redirected)
 	call->pipes = NULL;
 }
 
+/*
+ * What the code started while the interrupt was under way, or its children did: no call of the session has begun since. Where others
+ * are found these may just have made more.
+ */
+static void interrupt_late(struct furca_call *call)
+{
+	for (int i = 0; i < LATE_PASSES; i++)
+		if (furca_limits_signal_children(call->host, SIGINT, call->started_us, &call->signalled) == 0)
+			break;
+}
+
 void furca_call_done(struct furca_call *call, struct furca_view body)
 {
 	furca_loop_drop(call->engine->loop, &call->grace_op);
@@ -131,6 +145,8 @@ void furca_call_done(struct furca_call *call, struct furca_view body)
 	(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
 	(void)furca_map_uint(body, "run_us", &call->run_us);
 	call->ran_us = furca_now_us();
+	if (call->interrupted && !call->own_host)
+		interrupt_late(call);
 	bool redirected = true;
 	(void)furca_map_bool(body, "redirected", &redirected);
 	end_output(call, true, redirected);

@@ -47,8 +47,15 @@ static bool is_host(const struct furca_engine *engine, pid_t pid)
 	return false;
 }
 
-/* The fields of /proc/PID/stat behind the name: state, parent and start time in clock ticks. False where it is gone. */
-static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent, unsigned long long *ret_start)
+/* What /proc/PID/stat says behind the name; `start` in clock ticks. */
+struct stat_line {
+	char state;
+	int parent, session;
+	unsigned long long start;
+};
+
+/* False where it is gone. */
+static bool read_stat(pid_t pid, struct stat_line *ret)
 {
 	char path[64], text[1024];
 
@@ -61,16 +68,14 @@ static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent, unsigned lo
 		return false;
 	text[n] = '\0';
 	char *at = strrchr(text, ')');
-	int parent;
-	if (!at || sscanf(at + 1, " %c %d", ret_state, &parent) != 2)
+	*ret = (struct stat_line){0};
+	if (!at || sscanf(at + 1, " %c %d %*d %d", &ret->state, &ret->parent, &ret->session) != 3)
 		return false;
-	*ret_parent = parent;
-	*ret_start = 0;
 	at++;
-	for (int field = 2; at && field < 22; field++) /* the 22nd field of the line is the start time */
+	for (int field = 3; at && field < 22; field++) /* from the space before the 3rd to that before the 22nd */
 		at = strchr(at + 1, ' ');
 	if (at)
-		*ret_start = strtoull(at, NULL, 10);
+		ret->start = strtoull(at, NULL, 10);
 	return true;
 }
 
@@ -83,9 +88,8 @@ static int sweep_once(struct furca_engine *engine, uint64_t tag)
 		return 0;
 	for (struct dirent *e; (e = readdir(dir));) {
 		struct rlimit limit;
-		unsigned long long start;
-		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10), parent;
-		char state;
+		struct stat_line line;
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
 
 		if (!isdigit((unsigned char)e->d_name[0]) || prlimit(pid, RLIMIT_RTTIME, NULL, &limit) < 0 ||
 		    limit.rlim_max != TAG_BASE + tag || is_host(engine, pid))
@@ -95,7 +99,7 @@ static int sweep_once(struct furca_engine *engine, uint64_t tag)
 			continue;
 		/* Asked again through the pidfd's hold on the number: it cannot have been given to another meanwhile. */
 		if (prlimit(pid, RLIMIT_RTTIME, NULL, &limit) == 0 && limit.rlim_max == TAG_BASE + tag &&
-		    read_stat(pid, &state, &parent, &start) && state != 'Z' && state != 'X') {
+		    read_stat(pid, &line) && line.state != 'Z' && line.state != 'X') {
 			found++;
 			(void)furca_proc_signal(&proc, SIGKILL);
 		}
@@ -201,41 +205,76 @@ int furca_limits_apply(struct furca_host *host, const struct furca_limits *limit
 /* Whether `pid` descends from `root`, looking at most 64 generations up. */
 static bool descends(pid_t pid, pid_t root)
 {
-	unsigned long long start;
-	char state;
+	struct stat_line line;
 
 	for (int i = 0; i < 64 && pid > 1; i++) {
-		if (!read_stat(pid, &state, &pid, &start))
+		if (!read_stat(pid, &line))
 			return false;
+		pid = line.parent;
 		if (pid == root)
 			return true;
 	}
 	return false;
 }
 
-int furca_limits_signal_children(pid_t root, int sig, int64_t since_us)
+/*
+ * Whether it belongs to the work of `root`: a descendant, or one whose parent has ended. Those are found by their tag; what has also
+ * begun a session (setsid) was made to stay.
+ */
+static bool works_for(pid_t pid, const struct stat_line *line, pid_t root, int session, uint64_t tag)
+{
+	return line->parent == root || descends(pid, root) ||
+	       (tag && pid != root && line->session == session && furca_limits_tag_of(pid) == tag);
+}
+
+static bool signalled_before(const struct furca_buf *signalled, pid_t pid, unsigned long long start)
+{
+	const struct furca_signalled *at = (const void *)signalled->data;
+
+	for (size_t i = 0; i < signalled->len / sizeof(*at); i++)
+		if (at[i].pid == pid && at[i].start == start)
+			return true;
+	return false;
+}
+
+static unsigned long long ticks_since_boot(int64_t at_us)
 {
 	struct timespec boot;
-	int sent = 0;
 
 	(void)clock_gettime(CLOCK_BOOTTIME, &boot);
-	int64_t since = (int64_t)boot.tv_sec * 1000000 + boot.tv_nsec / 1000 - (furca_now_us() - since_us);
-	unsigned long long since_ticks = since > 0 ? (unsigned long long)since / (1000000 / (unsigned long long)sysconf(_SC_CLK_TCK)) : 0;
+	int64_t us = (int64_t)boot.tv_sec * 1000000 + boot.tv_nsec / 1000 - (furca_now_us() - at_us);
+	return us > 0 ? (unsigned long long)us / (1000000 / (unsigned long long)sysconf(_SC_CLK_TCK)) : 0;
+}
+
+int furca_limits_signal_children(const struct furca_host *host, int sig, int64_t since_us, struct furca_buf *signalled)
+{
+	pid_t root = host->proc.pid;
+	unsigned long long since = ticks_since_boot(since_us);
+	struct stat_line own;
+	int sent = 0;
+
+	if (root <= 0 || !read_stat(root, &own))
+		return 0;
 	DIR *dir = opendir("/proc");
 	if (!dir)
 		return 0;
 	for (struct dirent *e; (e = readdir(dir));) {
-		unsigned long long start;
-		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10), parent;
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
 		struct furca_proc proc;
-		char state;
+		struct stat_line line, again;
 
-		if (!isdigit((unsigned char)e->d_name[0]) || !read_stat(pid, &state, &parent, &start) || start < since_ticks ||
-		    state == 'Z' || !(parent == root || descends(parent, root)) || furca_proc_open(pid, &proc) < 0)
+		if (!isdigit((unsigned char)e->d_name[0]) || !read_stat(pid, &line) || line.start < since || line.state == 'Z' ||
+		    !works_for(pid, &line, root, own.session, host->tag) || is_host(host->engine, pid) ||
+		    signalled_before(signalled, pid, line.start) || furca_proc_open(pid, &proc) < 0)
 			continue;
-		/* Still a descendant now that the number is held: it is the one that was looked at. */
-		if (descends(pid, root) && furca_proc_signal(&proc, sig) == 0)
+		/* Looked at again now that the number is held: it is the same. */
+		if (read_stat(pid, &again) && again.start == line.start && works_for(pid, &again, root, own.session, host->tag) &&
+		    furca_proc_signal(&proc, sig) == 0) {
+			struct furca_signalled one = {pid, line.start};
+
+			(void)furca_buf_append(signalled, &one, sizeof(one));
 			sent++;
+		}
 		furca_proc_done(&proc);
 	}
 	(void)closedir(dir);

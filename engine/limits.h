@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 struct furca_engine;
@@ -59,11 +60,18 @@ struct furca_host;
  */
 int furca_limits_apply(struct furca_host *host, const struct furca_limits *limits, struct furca_err *err);
 
+/* One that got a signal; its start is in clock ticks since boot. */
+struct furca_signalled {
+	pid_t pid;
+	unsigned long long start;
+};
+
 /*
- * Sends `sig` to the descendants of `root` that were started at `since_us` (furca_now_us) or later, each by pidfd. Returns how
- * many.
+ * Sends `sig` to the processes that the host's code started at `since_us` (furca_now_us) or later, each by pidfd: its
+ * descendants, and those whose parents have ended meanwhile unless they have begun a session of their own. Those in
+ * `signalled` (an array of struct furca_signalled) get none; those that get one are added to it. Returns how many. Reads /proc.
  */
-int furca_limits_signal_children(pid_t root, int sig, int64_t since_us);
+int furca_limits_signal_children(const struct furca_host *host, int sig, int64_t since_us, struct furca_buf *signalled);
 
 /* Whether a host that ended by SIGKILL was ended for want of memory. */
 bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host);

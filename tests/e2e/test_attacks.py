@@ -3,6 +3,8 @@ import threading
 
 import pytest
 
+from furcalib import eventually
+
 
 def sleeping_reads(client, n, **session):
     """So many reads under way, each in a copy of its own."""
@@ -59,3 +61,28 @@ def test_inspection_of_what_cannot_be_written(new_engine, code, detail):
     assert answer["ok"] and answer["state"]["count"] >= 1
     if detail != "summary":
         assert "plain" in [entry["name"] for entry in answer["state"]["names"]]
+
+
+def left_of(engine, word):
+    return {pid: command for pid, command in engine.processes().items() if word in command}
+
+
+def test_a_timeout_ends_what_is_being_started(engine, client):
+    """Children that were made while the engine looked for children got no interrupt and stayed."""
+    client.python("import subprocess", session_name="s", state_mode="stateful")
+    for i in range(24):
+        answer = client.python('subprocess.run("sleep 77.155 | cat", shell=True)', session_name="s", state_mode="stateful",
+                               timeout_s=0.001 + i % 12 * 0.001)
+        assert answer["error_type"] == "timeout"
+        assert eventually(lambda: not left_of(engine, "sleep 77.155")), left_of(engine, "sleep 77.155")
+
+
+def test_a_timeout_leaves_what_was_made_to_stay(engine, client):
+    """A daemon has a session of its own and no parent; what earlier calls started is not of this call."""
+    client.python("import subprocess, time\n"
+                  "p = subprocess.Popen(['sleep', '78.155'])", session_name="s", state_mode="stateful")
+    client.python("time.sleep(0.05)", session_name="s", state_mode="stateful")
+    answer = client.python("subprocess.run('setsid sleep 79.155 & exit', shell=True)\ntime.sleep(60)", session_name="s",
+                           state_mode="stateful", timeout_s=1.5)
+    assert answer["error_type"] == "timeout"
+    assert left_of(engine, "sleep 78.155") and left_of(engine, "sleep 79.155")
