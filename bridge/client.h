@@ -51,6 +51,7 @@ struct furca_client {
 	struct furca_due *due, **due_end;
 	struct furca_offer *offers;
 	size_t n_offers;
+	unsigned n_serving; /* callbacks that run */
 	furca_capability_fn *on_handle;
 	void *handle_user;
 	furca_notification_fn *on_notification;
@@ -80,6 +81,14 @@ int furca_client_serve(struct furca_client *client, int64_t deadline_us);
 
 /* Runs one capability call that is due; called by the connection without the lock. Owns `due`. */
 void furca_client_run(struct furca_client *client, struct furca_due *due);
+
+/*
+ * What an execute that this thread starts says as `within`: the capability call that the thread serves, 0 where the client serves none. False:
+ * that cannot be told, because a callback may have handed its work on, or holds up another one; the engine then guesses.
+ */
+bool furca_client_within(struct furca_client *client, uint64_t *ret);
+/* The execute was started by this thread. */
+void furca_client_started(const struct furca_client *client, uint64_t msgid);
 
 /* Queues a response: `error` or `result` packed, the other empty. */
 void furca_client_respond(struct furca_client *client, uint64_t msgid, struct furca_view error, struct furca_view result);

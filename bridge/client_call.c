@@ -75,8 +75,12 @@ int furca_call(struct furca_client *client, const char *method, const void *args
 
 /* ------------------------------------------------------------------------------------------------------------- arguments */
 
-static int pack_execute(struct furca_args *map, const struct furca_execute *args)
+static int pack_execute(struct furca_args *map, struct furca_client *client, const struct furca_execute *args)
 {
+	struct furca_view more = {args->more, args->more ? (const uint8_t *)args->more + args->more_size : NULL};
+	struct furca_value given;
+	uint64_t within;
+
 	furca_args_begin(map);
 	furca_args_key(map, "code");
 	size_t n = args->code_size ? args->code_size : strlen(args->code);
@@ -95,6 +99,8 @@ static int pack_execute(struct furca_args *map, const struct furca_execute *args
 		furca_args_int(map, "max_output_bytes", (int64_t)FURCA_MIN(args->max_output_bytes, (uint64_t)INT64_MAX));
 	if (args->on_output)
 		furca_args_bool(map, "stream", true);
+	if (!furca_map_get(more, "within", &given) && furca_client_within(client, &within))
+		furca_args_int(map, "within", (int64_t)within);
 	return furca_args_merge(map, args->more, args->more_size);
 }
 
@@ -108,7 +114,7 @@ int furca_start(struct furca_client *client, const struct furca_execute *args, u
 
 	if (!args->code)
 		return furca_client_fail(err, -EINVAL, "Set code.", "an execute needs code");
-	int r = pack_execute(&map, args);
+	int r = pack_execute(&map, client, args);
 	if (r == 0)
 		r = furca_args_end(&map, &view);
 	if (r == 0)
@@ -117,6 +123,7 @@ int furca_start(struct furca_client *client, const struct furca_execute *args, u
 		return furca_client_fail(err, r, "Pack a map.", "the further arguments are no packed map");
 	if (r < 0)
 		return explain(err, r);
+	furca_client_started(client, msgid);
 	*ret_id = msgid;
 	return 0;
 }

@@ -17,6 +17,56 @@ struct furca_answer {
 	bool later;
 };
 
+/* What this thread serves. Its executes say so, and the engine knows exactly which of them would wait for itself. */
+struct serving {
+	const struct furca_client *client; /* NULL: nothing */
+	uint64_t call_id;
+	uint64_t started; /* the last execute that the callback started; 0: none */
+	bool exact;	  /* whoever waits for the callback is known to the engine by call_id */
+};
+
+static _Thread_local struct serving serving;
+
+bool furca_client_within(struct furca_client *client, uint64_t *ret)
+{
+	*ret = serving.call_id;
+	if (serving.client)
+		return serving.client == client && serving.exact;
+	/* A callback may have handed its work to this thread. */
+	(void)pthread_mutex_lock(&client->lock);
+	bool none = client->n_serving == 0;
+	(void)pthread_mutex_unlock(&client->lock);
+	*ret = 0;
+	return none;
+}
+
+void furca_client_started(const struct furca_client *client, uint64_t msgid)
+{
+	if (serving.client == client)
+		serving.started = msgid;
+}
+
+/*
+ * Runs the callback. One that runs while another one waits on this thread holds that one up too: the engine can know it only where the
+ * call comes from the very execute that the other one started.
+ */
+static void serve(struct furca_client *client, const struct furca_offer *offer, const struct furca_capability_call *call)
+{
+	struct serving outer = serving;
+
+	(void)pthread_mutex_lock(&client->lock);
+	client->n_serving++;
+	(void)pthread_mutex_unlock(&client->lock);
+	serving = (struct serving){.client = client, .call_id = call->call_id};
+	serving.exact = call->call_id != 0 && (!outer.client || (outer.client == client && outer.exact && call->ours &&
+								 call->execute_id == outer.started));
+	offer->fn(offer->user, call);
+	serving = outer;
+	(void)pthread_mutex_lock(&client->lock);
+	client->n_serving--;
+	(void)pthread_mutex_unlock(&client->lock);
+}
+
 uint64_t furca_client_defer(const struct furca_capability_call *call)
 {
 	call->answer->later = true;
@@ -94,7 +144,8 @@ static void run(struct furca_client *client, struct furca_due *due, struct furca
 	call.kwargs = kwargs.raw.at;
 	call.kwargs_size = furca_view_size(kwargs.raw);
 	call.ours = furca_map_uint(params, "execute_msgid", &call.execute_id);
-	offer.fn(offer.user, &call);
+	(void)furca_map_uint(params, "call_id", &call.call_id);
+	serve(client, &offer, &call);
 }
 
 void furca_client_run(struct furca_client *client, struct furca_due *due)

@@ -179,6 +179,7 @@ struct furca_capability_call {
 	uint64_t execute_id;	/* …with this id */
 	const char *handle;	/* NULL, or the handle whose method `name` is; not NUL-terminated */
 	size_t handle_size;
+	uint64_t call_id;	/* the engine's, never used twice in its life */
 	struct furca_answer *answer;
 };
 
@@ -194,6 +195,11 @@ void furca_answer_error(const struct furca_capability_call *call, const char *ty
 /*
  * Offers a capability. `effect` "read" or "write" (NULL: "write", which read-only code may not call). `doc` and `params` (a packed value)
  * may be NULL. The callback runs in a thread that waits in this library, several at once where several wait.
+ *
+ * A callback may run code. What it starts by furca_start and furca_execute says by itself which call is being served (`within`): a
+ * stateful call of the session that waits for the callback would wait for itself, and is refused at once, over any number of
+ * sessions in between. A thread to which a callback hands its work can say so too, with `within` and call->call_id in furca_execute's
+ * `more` or furca_call's arguments; where nobody says it, such a call is refused after a second.
  */
 int furca_capability_register(struct furca_client *client, const char *name, const char *effect, const char *doc, const void *params,
 			      size_t params_size, furca_capability_fn *fn, void *user, struct furca_error *err);

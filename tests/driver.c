@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <furca.h>
@@ -100,6 +101,48 @@ static void capabilities(void)
 	furca_result_done(&r);
 }
 
+static double now_s(void)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A capability that runs code: from session 'audit' in 'second', and from there in 'audit', which waits for it. */
+static void ask(void *user, const struct furca_capability_call *call)
+{
+	unsigned *depth = user;
+	struct furca_result r;
+
+	(void)call;
+	if ((*depth)++ == 0) {
+		r = run("python", "stateful", "second", "capabilities.agent.ask()");
+		check(r.ok, "a capability runs code in another session", &r);
+	} else {
+		double before = now_s();
+		r = run("python", "stateful", "audit", "1");
+		check(!r.ok && strcmp(r.error_type, "validation") == 0 && now_s() - before < 0.9,
+		      "code that would wait for itself, over two sessions, is refused at once", &r);
+	}
+	furca_result_done(&r);
+}
+
+static void nested(void)
+{
+	struct furca_error err;
+	unsigned depth = 0;
+
+	if (furca_capability_register(client, "agent.ask", "write", NULL, NULL, 0, ask, &depth, &err) < 0) {
+		(void)printf("FAIL  register: %s\n", err.message);
+		failures++;
+		return;
+	}
+	struct furca_result r = run("python", "stateful", "audit", "capabilities.agent.ask()");
+	check(r.ok && depth == 2, "and the others go on", &r);
+	furca_result_done(&r);
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
 	(void)st;
@@ -125,6 +168,7 @@ int main(void)
 	modes();
 	refusals();
 	capabilities();
+	nested();
 	furca_close(client);
 	(void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	return failures > 0;

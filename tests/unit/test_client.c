@@ -20,8 +20,11 @@ static struct {
 	uint64_t waiting;   /* msgid of an execute whose answer is held back */
 	unsigned responses; /* to capability requests */
 	uint64_t nested;    /* msgid of the execute whose code calls a capability */
+	uint64_t within;    /* what the last execute said; NOT_SAID: nothing */
 	char error_type[32];
 } peer;
+
+#define NOT_SAID UINT64_MAX
 
 static struct furca_client *client;
 
@@ -105,6 +108,8 @@ static void on_execute(uint64_t msgid, struct furca_view args)
 	struct furca_view code;
 
 	ck_assert(furca_map_text(args, "code", &code));
+	if (!furca_map_uint(args, "within", &peer.within))
+		peer.within = NOT_SAID;
 	if (furca_view_is(code, "hold")) {
 		peer.waiting = msgid;
 	} else if (furca_view_is(code, "stream")) {
@@ -259,6 +264,22 @@ START_TEST(a_wait_times_out_and_can_be_taken_up_again)
 }
 END_TEST
 
+static uint64_t said_by(void)
+{
+	struct furca_execute nested = FURCA_EXECUTE("bash", "nested");
+	struct furca_result r;
+
+	ck_assert_int_eq(furca_execute(client, &nested, &r, NULL), 0);
+	furca_result_done(&r);
+	return peer.within;
+}
+
+static void *another_thread(void *ret)
+{
+	*(uint64_t *)ret = said_by();
+	return NULL;
+}
+
 static void double_it(void *user, const struct furca_capability_call *call)
 {
 	struct furca_view args = {call->args, (const uint8_t *)call->args + call->args_size}, inside;
@@ -272,6 +293,14 @@ static void double_it(void *user, const struct furca_capability_call *call)
 	ck_assert_int_eq(furca_execute(client, &nested, &r, NULL), 0); /* a callback may call */
 	ck_assert_str_eq(r.out, "nested");
 	furca_result_done(&r);
+	/* It says for whom, and says nothing where it cannot know. */
+	pthread_t thread;
+	uint64_t elsewhere = 0;
+	ck_assert_uint_eq(call->call_id, 1);
+	ck_assert_uint_eq(peer.within, 1);
+	ck_assert_int_eq(pthread_create(&thread, NULL, another_thread, &elsewhere), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	ck_assert_uint_eq(elsewhere, NOT_SAID);
 	ck_assert_int_eq(furca_value_of(args, &list), 0);
 	inside = furca_value_inside(&list);
 	ck_assert_int_eq(furca_value_next(&inside, &n), 0);
@@ -293,6 +322,7 @@ START_TEST(a_capability_is_served_while_its_caller_waits)
 	ck_assert_int_eq(furca_execute(client, &args, &r, &err), 0);
 	ck_assert_str_eq(r.out, "AttributeError");
 	furca_result_done(&r);
+	ck_assert_uint_eq(said_by(), 0);
 }
 END_TEST
 
