@@ -112,6 +112,10 @@ static const char bench_help[] =
 	"  speed [TOPIC…]     all of the others, then against peers and over sizes; a summary, speed.json, speed.html\n"
 	"  guard              counts the system calls and page faults of calls\n"
 	"  call               a trivial stateful call against a bare request over a socket\n"
+	"  bash               calls in bash against bare pipes, new shells, replayed text\n"
+	"  capability         calls out of sessions against lines of JSON over pipes\n"
+	"  commit             what standing snapshots cost and give\n"
+	"  copy               what a copy of a session costs, against plain forks\n"
 	"  read [MEGABYTES]   a read-only call on a big session, with huge pages against without\n"
 	"  start              stateless calls against new interpreters; sessions in environments against the own interpreter's\n";
 

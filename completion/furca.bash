@@ -62,6 +62,8 @@ _furca()
 		mcp) options="--socket --state-dir --workdir --config --tools --help" ;;
 		stop | sessions) options="--socket --json --help" ;;
 		top) options="--once --socket --json --help" ;;
+		bench) options="--quick --json --help" ;;
+		demo) options="--help" ;;
 		help) options="" ;;
 		*) options=$session ;;
 		esac

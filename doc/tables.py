@@ -150,12 +150,26 @@ def bench_lines(keep):
 
 
 def bench_speed():
-    """Lines with a goal, and those against peers, from bench/results/speed.json, a run of `furca bench speed`."""
+    """All lines, from bench/results/speed.json, a run of `furca bench speed`."""
     return bench_lines(lambda r: True)
 
 
 def bench_misses():
-    return bench_lines(lambda r: r["verdict"] == "MISS")
+    """Lines that are not at their goal, also those of a run that was too noisy to conclude."""
+    def short(r):
+        value = r.get("ratio", r.get("figure"))
+        return "goal" in r and (value > r["goal"] if r["sense"] == "at most" else value < r["goal"])
+    return bench_lines(short)
+
+
+def bench_guard():
+    """What each kind of call costs in counts, from bench/guard.json."""
+    counts = {}
+    for name, bound in json.loads(read("bench/guard.json")).items():
+        kind, what = name.split(": ")
+        counts.setdefault(kind, {})[what] = "%s, at most %s" % tuple("%.3g" % v if v < 100 else "%.0f" % v for v in (bound["seen"], bound["at_most"]))
+    return table(("call", "system calls, and the bound", "page faults, and the bound"),
+                 [(kind, c.get("system calls", ""), c.get("page faults", "")) for kind, c in counts.items()])
 
 
 def bench_headline():
@@ -173,7 +187,7 @@ def bench_headline():
     return table(("workload", "this", "against this", "ratio"), rows) + "\n\n" + measured_on(head["machine"], noise(records) + "; `furca bench` measures it on yours")
 
 
-TABLES = {f.__name__: f for f in (limits, errors, methods, to_client, frames, barriers, faults, bench_safety, bench_speed, bench_misses, bench_headline)}
+TABLES = {f.__name__: f for f in (limits, errors, methods, to_client, frames, barriers, faults, bench_safety, bench_speed, bench_misses, bench_guard, bench_headline)}
 
 
 def filled(text):
