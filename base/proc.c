@@ -22,6 +22,27 @@ void furca_proc_done(struct furca_proc *proc)
 	proc->pid = 0;
 }
 
+int furca_proc_spawn(const char *program, char *const argv[], char *const env[], const posix_spawn_file_actions_t *actions, short flags,
+		     pid_t *ret)
+{
+	posix_spawnattr_t attr;
+	sigset_t none, all;
+	int r;
+
+	(void)sigemptyset(&none);
+	(void)sigfillset(&all);
+	(void)posix_spawnattr_init(&attr);
+	r = posix_spawnattr_setflags(&attr, (short)(flags | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+	if (r == 0)
+		r = posix_spawnattr_setsigmask(&attr, &none);
+	if (r == 0)
+		r = posix_spawnattr_setsigdefault(&attr, &all);
+	if (r == 0)
+		r = posix_spawnp(ret, program, actions, &attr, argv, env);
+	(void)posix_spawnattr_destroy(&attr);
+	return -r;
+}
+
 struct furca_proc furca_proc_take(struct furca_proc *proc)
 {
 	struct furca_proc taken = *proc;

@@ -38,28 +38,18 @@ static int spawn_serve(const char *socket, const char *log, int ready_fd)
 {
 	const char *argv[] = {"furca", "serve", "--socket", socket, "--linger", LINGER_S, NULL};
 	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	sigset_t none;
 	pid_t pid;
 	int r;
 
-	(void)sigemptyset(&none);
 	(void)posix_spawn_file_actions_init(&actions);
-	(void)posix_spawnattr_init(&attr);
 	r = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
 	if (r == 0)
 		r = posix_spawn_file_actions_addopen(&actions, 2, log, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
 	if (r == 0)
 		r = posix_spawn_file_actions_adddup2(&actions, ready_fd, 1);
-	if (r == 0)
-		r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
-	if (r == 0)
-		r = posix_spawnattr_setsigmask(&attr, &none);
-	if (r == 0)
-		r = posix_spawn(&pid, "/proc/self/exe", &actions, &attr, (char *const *)(uintptr_t)argv, environ);
+	r = r ? -r : furca_proc_spawn("/proc/self/exe", (char *const *)(uintptr_t)argv, environ, &actions, POSIX_SPAWN_SETSID, &pid);
 	(void)posix_spawn_file_actions_destroy(&actions);
-	(void)posix_spawnattr_destroy(&attr);
-	return -r;
+	return r;
 }
 
 /* Shows the last lines of a failed engine's log. */

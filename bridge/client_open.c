@@ -102,30 +102,17 @@ static const char *program_of(const struct furca_private *options)
 static int spawn(const char *program, char *const argv[], int sock, pid_t *ret)
 {
 	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	sigset_t none, all;
 	int r;
 
-	(void)sigemptyset(&none);
-	(void)sigfillset(&all);
 	(void)posix_spawn_file_actions_init(&actions);
-	(void)posix_spawnattr_init(&attr);
 	r = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
 	if (r == 0)
 		r = posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
 	if (r == 0)
 		r = posix_spawn_file_actions_adddup2(&actions, sock, INHERITED_FD);
-	if (r == 0)
-		r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-	if (r == 0)
-		r = posix_spawnattr_setsigmask(&attr, &none);
-	if (r == 0)
-		r = posix_spawnattr_setsigdefault(&attr, &all);
-	if (r == 0)
-		r = posix_spawnp(ret, program, &actions, &attr, argv, environ);
+	r = r ? -r : furca_proc_spawn(program, argv, environ, &actions, POSIX_SPAWN_SETSID, ret);
 	(void)posix_spawn_file_actions_destroy(&actions);
-	(void)posix_spawnattr_destroy(&attr);
-	return -r;
+	return r;
 }
 
 static size_t add_option(const char **argv, size_t n, const char *name, const char *value)

@@ -36,31 +36,18 @@ void furca_peer_done(struct furca_peer *peer)
 static int spawn(struct furca_peer *peer, int in, int out, pid_t *ret)
 {
 	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	sigset_t none, all;
 	int r;
 
-	(void)sigemptyset(&none);
-	(void)sigfillset(&all);
 	(void)posix_spawn_file_actions_init(&actions);
-	(void)posix_spawnattr_init(&attr);
 	r = posix_spawn_file_actions_adddup2(&actions, in, 0);
 	if (r == 0)
 		r = posix_spawn_file_actions_adddup2(&actions, out, 1);
 	if (r == 0 && peer->cwd)
 		r = posix_spawn_file_actions_addchdir_np(&actions, peer->cwd);
 	/* A process group of its own, so that what it started can be ended with it. */
-	if (r == 0)
-		r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-	if (r == 0)
-		r = posix_spawnattr_setsigmask(&attr, &none);
-	if (r == 0)
-		r = posix_spawnattr_setsigdefault(&attr, &all);
-	if (r == 0)
-		r = posix_spawnp(ret, peer->argv[0], &actions, &attr, peer->argv, peer->env);
+	r = r ? -r : furca_proc_spawn(peer->argv[0], peer->argv, peer->env, &actions, POSIX_SPAWN_SETPGROUP, ret);
 	(void)posix_spawn_file_actions_destroy(&actions);
-	(void)posix_spawnattr_destroy(&attr);
-	return -r;
+	return r;
 }
 
 static int start_process(struct furca_peer *peer)
