@@ -19,6 +19,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "bench/bench.h"
+#include "bench/execute.h"
 #include "bridge/wire/frame.h"
 #include "bridge/wire/host.h"
 #include "bridge/wire/limits.h"
@@ -183,16 +184,10 @@ static struct furca_client *client;
 static int engine_call(const char *mode, const char *code)
 {
 	struct furca_execute args = FURCA_EXECUTE("bash", code);
-	struct furca_result result = {0};
-	struct furca_error err;
 
 	args.state_mode = mode;
 	args.session_name = strcmp(mode, "stateless") == 0 ? NULL : "bench";
-	if (furca_execute(client, &args, &result, &err) < 0)
-		return complain(err.message);
-	int r = result.ok ? 0 : complain(result.error ? result.error : "the call failed");
-	furca_result_done(&result);
-	return r;
+	return furca_bench_execute(client, &args);
 }
 
 static int new_bash(const char *code)

@@ -15,6 +15,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "bench/bench.h"
+#include "bench/execute.h"
 #include "include/furca.h"
 
 #include "base/banned.h"
@@ -51,24 +52,12 @@ static int bare_round(int sock, struct furca_bench_series *series)
 static int call_round(struct furca_client *client, struct furca_bench_series *series)
 {
 	struct furca_execute args = FURCA_EXECUTE("python", "None");
-	struct furca_error err;
 	double start = furca_bench_now_us();
 
 	args.state_mode = "stateful";
-	for (int i = 0; i < PER_ROUND; i++) {
-		struct furca_result result = {0};
-
-		if (furca_execute(client, &args, &result, &err) < 0) {
-			(void)fprintf(stderr, "furca-bench-call: %s\n", err.message);
+	for (int i = 0; i < PER_ROUND; i++)
+		if (furca_bench_execute(client, &args) < 0)
 			return -EIO;
-		}
-		bool ok = result.ok;
-		if (!ok)
-			(void)fprintf(stderr, "furca-bench-call: %s\n", result.error ? result.error : "the call failed");
-		furca_result_done(&result);
-		if (!ok)
-			return -EIO;
-	}
 	furca_bench_add(series, (furca_bench_now_us() - start) / PER_ROUND);
 	return 0;
 }

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -18,6 +17,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "bench/bench.h"
+#include "bench/execute.h"
 #include "bridge/wire/frame.h"
 #include "engine/pack.h"
 #include "engine/stream.h"
@@ -39,16 +39,9 @@ static void lookup(void *user, const struct furca_capability_call *call)
 static int session_calls(void *arg)
 {
 	struct furca_execute args = FURCA_EXECUTE("python", "for i in range(300): capabilities.contacts.lookup('Ada', limit=3)");
-	struct furca_result result = {0};
-	struct furca_error err;
 
 	args.state_mode = "stateful";
-	int r = furca_execute(client, &args, &result, &err);
-	if (r < 0 || !result.ok)
-		(void)fprintf(stderr, "furca-bench-capability: %s\n", r < 0 ? err.message : result.error);
-	r = r < 0 || !result.ok ? -EIO : 0;
-	furca_result_done(&result);
-	return r;
+	return furca_bench_execute(client, &args);
 }
 
 /* The other way: a line for a call, a line for its answer, Python at both ends. A byte asks for CALLS of them. */

@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "bench/bench.h"
+#include "bench/execute.h"
 #include "include/furca.h"
 
 #include "base/banned.h"
@@ -45,16 +46,10 @@ struct session {
 static int call(const struct session *session, const char *code, const char *mode)
 {
 	struct furca_execute args = FURCA_EXECUTE("python", code);
-	struct furca_result result = {0};
-	struct furca_error err;
 
 	args.state_mode = mode;
 	args.session_name = session->name;
-	if (furca_execute(session->client, &args, &result, &err) < 0)
-		return furca_bench_copy_complain(err.message);
-	int r = result.ok ? 0 : furca_bench_copy_complain(result.error ? result.error : "the call failed");
-	furca_result_done(&result);
-	return r;
+	return furca_bench_execute(session->client, &args);
 }
 
 static int look(void *session)

@@ -18,6 +18,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "bench/bench.h"
+#include "bench/execute.h"
 #include "include/furca.h"
 
 #include "base/banned.h"
@@ -133,20 +134,10 @@ static const struct kind {
 static int call(const struct kind *kind)
 {
 	struct furca_execute args = FURCA_EXECUTE(kind->language, kind->code);
-	struct furca_result result = {0};
-	struct furca_error err;
 
 	args.state_mode = kind->mode;
 	args.session_name = strcmp(kind->mode, "stateless") == 0 ? NULL : strcmp(kind->language, "bash") == 0 ? "shell" : "guard";
-	if (furca_execute(client, &args, &result, &err) < 0) {
-		(void)fprintf(stderr, "furca-bench-guard: %s\n", err.message);
-		return -EIO;
-	}
-	int r = result.ok ? 0 : -EIO;
-	if (r < 0)
-		(void)fprintf(stderr, "furca-bench-guard: %s: %s\n", kind->name, result.error ? result.error : "the call failed");
-	furca_result_done(&result);
-	return r;
+	return furca_bench_execute(client, &args);
 }
 
 /* One batch: what each counter and the clock say for a call. The pauses count, their time does not. */

@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "bench/bench.h"
+#include "bench/execute.h"
 #include "include/furca.h"
 
 #include "base/banned.h"
@@ -19,20 +20,10 @@ enum { ROUNDS = 25, PER_ROUND = 4 };
 static int run(struct furca_client *client, const char *code, const char *mode)
 {
 	struct furca_execute args = FURCA_EXECUTE("python", code);
-	struct furca_result result = {0};
-	struct furca_error err;
 
 	args.state_mode = mode;
 	args.session_id = 0;
-	if (furca_execute(client, &args, &result, &err) < 0) {
-		(void)fprintf(stderr, "furca-bench-read: %s\n", err.message);
-		return -EIO;
-	}
-	int r = result.ok ? 0 : -EIO;
-	if (r < 0)
-		(void)fprintf(stderr, "furca-bench-read: %s\n", result.error ? result.error : "the call failed");
-	furca_result_done(&result);
-	return r;
+	return furca_bench_execute(client, &args);
 }
 
 static int read_round(struct furca_client *client, struct furca_bench_series *series)

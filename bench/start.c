@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "bench/bench.h"
+#include "bench/execute.h"
 #include "bridge/wire/value.h"
 #include "engine/pack.h"
 #include "include/furca.h"
@@ -42,21 +43,11 @@ static int call(void *arg)
 {
 	const struct where *at = arg;
 	struct furca_execute args = FURCA_EXECUTE("python", at->code);
-	struct furca_result result = {0};
-	struct furca_error err;
 
 	args.state_mode = at->mode;
 	args.venv_id = at->venv;
 	args.session_id = at->session;
-	if (furca_execute(client, &args, &result, &err) < 0) {
-		(void)fprintf(stderr, "furca-bench-start: %s\n", err.message);
-		return -EIO;
-	}
-	int r = result.ok ? 0 : -EIO;
-	if (r < 0)
-		(void)fprintf(stderr, "furca-bench-start: %s\n", result.error ? result.error : "the call failed");
-	furca_result_done(&result);
-	return r;
+	return furca_bench_execute(client, &args);
 }
 
 struct program {

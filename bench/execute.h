@@ -1,0 +1,7 @@
+/* Calls of an engine, for the benchmarks that measure through the client library. */
+#pragma once
+
+#include "include/furca.h"
+
+/* Runs code; what goes wrong is said on standard error with the program's name. 0, or -EIO where there is no answer or it is not ok. */
+int furca_bench_execute(struct furca_client *client, const struct furca_execute *args);
