@@ -2,6 +2,7 @@
 what this machine has for code to try. Used by the safety benchmark and by the mutation matrix of the tests."""
 import ctypes
 import fcntl
+import json
 import os
 import pathlib
 import select
@@ -36,6 +37,31 @@ def become(user):
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self is ours again
+
+
+def start_lab(body, failed):
+    """Runs body(pipe's end) as pid 1 of new namespaces; what it raises is told through the pipe as JSON, failed(exception). Gives the
+    process outside (pid and pidfd; it ends with status 6 where the lab was killed, else with the lab's) and the end to read from."""
+    r, w = os.pipe()
+    outer = os.fork()
+    if outer == 0:
+        os.setsid()
+        libc.prctl(1, 9, 0, 0, 0)  # ends with the runner
+        os.close(r)
+        check(libc.unshare(NEW), "unshare")
+        pid = os.fork()
+        if pid == 0:
+            libc.prctl(1, 9, 0, 0, 0)
+            try:
+                body(w)
+            except BaseException as e:
+                os.write(w, json.dumps(failed(e)).encode())
+            os._exit(5)
+        os.close(w)
+        status = os.waitpid(pid, 0)[1]
+        os._exit(6 if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+    os.close(w)
+    return outer, os.pidfd_open(outer), r
 
 
 def build_lab(who, image):

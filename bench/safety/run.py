@@ -35,7 +35,7 @@ import time
 import tomllib
 
 import report
-from labs import NEW, build_lab, check, libc, loop_device, probes, wait_end, wants
+from labs import build_lab, libc, loop_device, probes, start_lab, wait_end, wants
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXECUTORS = HERE / "executors"
@@ -322,25 +322,7 @@ def lab_main(executor, case, out, settings):
 
 
 def one(executor, case, settings):
-    r, w = os.pipe()
-    outer = os.fork()
-    if outer == 0:
-        os.setsid()
-        libc.prctl(1, 9, 0, 0, 0)  # ends with the runner
-        os.close(r)
-        check(libc.unshare(NEW), "unshare")
-        pid = os.fork()
-        if pid == 0:
-            libc.prctl(1, 9, 0, 0, 0)
-            try:
-                lab_main(executor, case, w, settings)
-            except BaseException as e:
-                os.write(w, json.dumps({"outcome": "broken", "told": f"lab: {e}"}).encode())
-            os._exit(5)
-        os.close(w)
-        os._exit(6 if os.WIFSIGNALED(os.waitpid(pid, 0)[1]) else 0)
-    os.close(w)
-    pidfd = os.pidfd_open(outer)
+    outer, pidfd, r = start_lab(lambda w: lab_main(executor, case, w, settings), lambda e: {"outcome": "broken", "told": f"lab: {e}"})
     late = not wait_end(pidfd, LAB_S * (3 if "cost" in case else 1))
     if late:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)

@@ -26,7 +26,7 @@ import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "bench" / "safety"))
-from labs import NEW, USER, become, build_lab, check, libc, loop_device, probes, wait_end, wants
+from labs import USER, become, build_lab, check, libc, loop_device, probes, start_lab, wait_end, wants
 
 LIMIT_S = 20  # for one attempt
 ATTACK_S = 5  # for what runs in the copy
@@ -169,26 +169,7 @@ def lab_main(attempt, mode, who, lab, out, settings):
 
 
 def one(attempt, mode, who, lab, settings):
-    r, w = os.pipe()
-    outer = os.fork()
-    if outer == 0:
-        os.setsid()
-        libc.prctl(1, 9, 0, 0, 0)  # ends with the runner
-        os.close(r)
-        check(libc.unshare(NEW), "unshare")
-        pid = os.fork()
-        if pid == 0:
-            libc.prctl(1, 9, 0, 0, 0)
-            try:
-                lab_main(attempt, mode, who, lab, w, settings)
-            except BaseException as e:
-                os.write(w, json.dumps({"setup": f"lab: {e}"}).encode())
-            os._exit(5)
-        os.close(w)
-        status = os.waitpid(pid, 0)[1]
-        os._exit(6 if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
-    os.close(w)
-    pidfd = os.pidfd_open(outer)
+    outer, pidfd, r = start_lab(lambda w: lab_main(attempt, mode, who, lab, w, settings), lambda e: {"setup": f"lab: {e}"})
     if not wait_end(pidfd, LIMIT_S):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     status = os.waitpid(outer, 0)[1]
