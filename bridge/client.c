@@ -181,10 +181,32 @@ int furca_client_send(struct furca_client *client, const char *method, struct fu
 	return r;
 }
 
-void furca_client_respond(struct furca_client *client, uint64_t msgid, struct furca_view error, struct furca_view result)
+/* The engine ends a connection that sends what is over its bounds: the answer alone fails, with all others left as they are. */
+static struct furca_view bounded(struct furca_view answer, struct furca_buf *instead)
 {
 	msgpack_packer pk;
 
+	if (furca_view_size(answer) == 0 || furca_value_check(answer, FURCA_MAX_DEPTH - 1, FURCA_MAX_ITEMS - 8) == 0)
+		return (struct furca_view){NULL, NULL};
+	msgpack_packer_init(&pk, instead, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 2);
+	msgpack_pack_str_with_body(&pk, "type", 4);
+	msgpack_pack_str_with_body(&pk, "ValueError", 10);
+	msgpack_pack_str_with_body(&pk, "message", 7);
+	msgpack_pack_str_with_body(&pk, "the answer is nested too deep, or has too many values", 53);
+	return furca_buf_view(instead);
+}
+
+void furca_client_respond(struct furca_client *client, uint64_t msgid, struct furca_view error, struct furca_view result)
+{
+	FURCA_AUTO_BUF struct furca_buf instead = FURCA_BUF_INIT;
+	struct furca_view over = bounded(furca_view_size(error) > 0 ? error : result, &instead);
+	msgpack_packer pk;
+
+	if (over.at) {
+		error = over;
+		result = (struct furca_view){NULL, NULL};
+	}
 	(void)pthread_mutex_lock(&client->lock);
 	size_t mark = client->out.len;
 	msgpack_packer_init(&pk, &client->out, furca_buf_msgpack_write);

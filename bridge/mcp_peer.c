@@ -143,9 +143,63 @@ int furca_peer_read(struct furca_peer *peer)
 	}
 }
 
+/* Just behind the string that begins at `at`. */
+static const char *string_end(const char *at, const char *end)
+{
+	for (at++; at < end && *at != '"'; at++)
+		if (*at == '\\' && at + 1 < end)
+			at++;
+	return at < end ? at + 1 : end;
+}
+
+/* The id of an answer in a line that is no JSON, of what stands in its outermost object; 0: it has none. */
+static long long id_of(const char *at, const char *end)
+{
+	long long id = 0;
+	int depth = 0;
+
+	while (at < end) {
+		if (*at == '{' || *at == '[')
+			depth++;
+		else if (*at == '}' || *at == ']')
+			depth--;
+		if (*at != '"') {
+			at++;
+			continue;
+		}
+		const char *key = at;
+		at = string_end(at, end);
+		if (depth != 1)
+			continue;
+		size_t n = (size_t)(at - key);
+		at += strspn(at, " \t");
+		if (at >= end || *at != ':')
+			continue;
+		if (n == strlen("\"method\"") && memcmp(key, "\"method\"", n) == 0)
+			return 0;
+		if (n == strlen("\"id\"") && memcmp(key, "\"id\"", n) == 0)
+			id = strtoll(at + 1, NULL, 10);
+	}
+	return id;
+}
+
+static json_t *unreadable(struct furca_peer *peer, size_t n, const json_error_t *why)
+{
+	const char *line = (const char *)peer->from.data;
+	long long id = n > 0 && *line == '{' ? id_of(line, line + n) : 0;
+
+	if (id <= 0)
+		return NULL;
+	json_t *words = json_sprintf("the server's answer cannot be read: %s", why->text);
+	if (!words)
+		words = json_string("the server's answer cannot be read"); /* the reason quotes bytes that are no text */
+	return json_pack("{s:I, s:{s:o}}", "id", (json_int_t)id, "error", "message", words);
+}
+
 json_t *furca_peer_next(struct furca_peer *peer)
 {
 	json_t *message = NULL;
+	json_error_t why;
 
 	while (!message) {
 		uint8_t *end = peer->from.len > peer->looked ? memchr(peer->from.data + peer->looked, '\n', peer->from.len - peer->looked) : NULL;
@@ -155,7 +209,11 @@ json_t *furca_peer_next(struct furca_peer *peer)
 			return NULL;
 		}
 		size_t n = (size_t)(end - peer->from.data);
-		message = json_loadb((const char *)peer->from.data, n, JSON_ALLOW_NUL, NULL);
+		message = json_loadb((const char *)peer->from.data, n, JSON_ALLOW_NUL, &why);
+		if (!message) {
+			*end = '\0'; /* reading its numbers ends here */
+			message = unreadable(peer, n, &why);
+		}
 		furca_buf_consume(&peer->from, n + 1);
 		peer->looked = 0;
 	}

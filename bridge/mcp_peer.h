@@ -42,7 +42,10 @@ void furca_peer_say(struct furca_peer *peer, const char *format, ...) __attribut
 int furca_peer_write(struct furca_peer *peer);
 int furca_peer_read(struct furca_peer *peer);
 
-/* The next message that has come, or NULL; json_decref. Lines that are no JSON are skipped. */
+/*
+ * The next message that has come, or NULL; json_decref. Lines that are no JSON are skipped; an answer that cannot be read (numbers
+ * beyond 64 bits, halves of characters) comes as an error, for somebody waits for it.
+ */
 json_t *furca_peer_next(struct furca_peer *peer);
 
 /* Ends it at once and forgets its process; `failure` says how it ended, or `why` where that is not NULL. */

@@ -24,7 +24,8 @@
 
 #define RESTART_AFTER_US 1000000 /* since the last start: a server that always fails is not started for every call */
 #define STOP_WAIT_US 2000000
-#define MAX_TOOLS 1024
+#define MAX_TOOLS 1024	/* of a server */
+#define MAX_PAGES 64	/* of a list: one that never ends is none */
 
 enum { INITIALIZE_ID, LIST_ID, FIRST_CALL_ID }; /* of requests to a server */
 
@@ -56,6 +57,7 @@ struct server {
 	struct tool *tools;
 	struct call *calls;
 	int64_t last_id;
+	unsigned n_tools, pages; /* pages of the list under way */
 	bool wanted, settled; /* to be started; has once been up, or failed */
 };
 
@@ -263,7 +265,8 @@ static void add_tool(struct server *server, json_t *entry)
 		goto out;
 	(void)pthread_mutex_lock(&all->lock);
 	struct tool *tool = find_tool(server, (const char *)capability.data);
-	if (!tool && (tool = calloc(1, sizeof(*tool)))) {
+	if (!tool && server->n_tools < MAX_TOOLS && (tool = calloc(1, sizeof(*tool)))) {
+		server->n_tools++;
 		*tool = (struct tool){.next = server->tools, .server = server, .capability = (char *)furca_buf_take(&capability).data};
 		server->tools = tool;
 	}
@@ -290,6 +293,7 @@ static void list_tools(struct server *server, const char *cursor)
 {
 	FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
 
+	server->pages = cursor ? server->pages + 1 : 0;
 	if (cursor && furca_json_write_text(&text, cursor, strlen(cursor)) == 0)
 		furca_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\",\"params\":{\"cursor\":%.*s}}", LIST_ID,
 			       (int)text.len, (const char *)text.data);
@@ -310,7 +314,7 @@ static void take_tools(struct server *server, json_t *message)
 			add_tool(server, entry);
 	}
 	(void)pthread_mutex_lock(&all->lock);
-	if (cursor) {
+	if (cursor && server->pages < MAX_PAGES && server->n_tools < MAX_TOOLS) {
 		list_tools(server, cursor);
 	} else {
 		server->peer.state = FURCA_PEER_UP;

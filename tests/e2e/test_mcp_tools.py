@@ -138,3 +138,33 @@ def test_a_configuration_that_is_wrong_is_said(tmp_path, content, words):
     done = subprocess.run([furca_program(), "mcp", "--state-dir", str(tmp_path), "--tools", str(tmp_path / "tools")], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=30)
     assert done.returncode == 1 and words in done.stderr, done
+
+
+HOSTILE = r"""
+import json, os, sys
+def out(id, **result):
+    print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    id, method = message.get("id"), message["method"]
+    if method == "initialize":
+        out(id, protocolVersion="2025-06-18", capabilities={}, serverInfo={"name": "h", "version": "1"})
+    elif method == "tools/list":
+        out(id, tools=[{"name": name, "inputSchema": {}} for name in ("deep", "number", "half", "bytes", "good")], nextCursor="again")
+    elif method == "tools/call":
+        content = {"deep": b'{"structuredContent":{"a":' + b"[" * 1500 + b"]" * 1500 + b"}}", "number": b'{"structuredContent":{"a":1' + b"0" * 30 + b"}}",
+                   "half": b'{"content":[{"type":"text","text":"\\ud800"}]}', "bytes": b'{"content":[{"type":"text","text":"\xff"}]}',
+                   "good": b'{"content":[{"type":"text","text":"good"}]}'}[message["params"]["name"]]
+        os.write(1, b'{"result":%s,"jsonrpc":"2.0","x":["id",{"id":1}],"id":%d}\n' % (content, id))
+"""
+
+
+def test_answers_that_cannot_be_read_fail_alone(start, tmp_path):
+    """They ended the connection to the engine, or were waited for until the call's time was over; a list without an end took all memory."""
+    (tmp_path / "hostile.py").write_text(HOSTILE)
+    server = start({"h": {"command": sys.executable, "args": [str(tmp_path / "hostile.py")]}})
+    for tool, error in (("deep", "ValueError"), ("number", "ToolError"), ("half", "ToolError"), ("bytes", "ToolError")):
+        begin = time.monotonic()
+        assert error in text(server.python("capabilities.h.%s()" % tool, timeout_s=20))
+        assert time.monotonic() - begin < 15
+    assert "good" in text(server.python("capabilities.h.good()"))
