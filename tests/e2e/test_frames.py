@@ -1,4 +1,5 @@
 """Arrays and frames between a client and code in sessions: by shared memory, as they are, and nothing else by that way."""
+import importlib
 import os
 import pickle
 import socket
@@ -81,6 +82,22 @@ def test_bytes_that_are_no_array_are_an_error(data):
     for memory in (None, memoryview(bytearray(8))):
         with pytest.raises((TypeError, ValueError)):
             _frames.load(data, memory)
+
+
+@pytest.mark.parametrize("found, attribute, value", [("pandas\nIndex", "take", "K\x05"), ("pandas\nIndex", "new", "K\x05"),
+                                                     ("numpy.core.numeric\n_frombuffer", "__defaults__", "(K\x01t"),
+                                                     ("numpy.core.numeric\n_frombuffer", "more", "K\x05")])
+def test_classes_and_functions_stay_as_they_are(found, attribute, value):
+    """Bytes from elsewhere set attributes of pandas' classes for the whole process."""
+    name = attribute.encode()
+    data = b"\x80\x05c%s\n(N}X%s%s%sstb." % (found.encode(), struct.pack("<I", len(name)), name, value.encode())
+    module, _, part = found.partition("\n")
+    kind = getattr(importlib.import_module(module), part)
+    before = getattr(kind, attribute, None)
+    with pytest.raises(TypeError, match="sets attributes"):
+        _frames.load(struct.pack(">BHQI", _frames.FORMAT, 0, 0, 0) + data, None)
+    assert getattr(kind, attribute, None) is before
+    test_every_kind_of_column_comes_back()
 
 
 def test_memory_that_could_change_is_not_read():

@@ -216,19 +216,55 @@ def _split(payload: Any, memory: Optional[memoryview]) -> Tuple[str, Any, List[A
     return versions, payload[begin + n_versions:], buffers
 
 
+def _state(found: Any) -> Optional[Any]:
+    """What pickle could set on a class or function as if it were the value's own: nothing may be left of that."""
+    if isinstance(found, type):
+        return dict(vars(found))
+    return (dict(found.__dict__), found.__defaults__, found.__kwdefaults__) if hasattr(found, "__defaults__") else None
+
+
+def _put_back(found: Any, state: Any) -> bool:
+    """Whether it had been changed."""
+    now = _state(found)
+    if isinstance(found, type):
+        changed = [name for name in {**now, **state} if now.get(name, state) is not state.get(name, state)]
+        for name in changed:
+            if name in state:
+                setattr(found, name, state[name])
+            else:
+                delattr(found, name)
+        return bool(changed)
+    if now == state:
+        return False
+    found.__dict__.clear()
+    found.__dict__.update(state[0])
+    found.__defaults__, found.__kwdefaults__ = state[1:]
+    return True
+
+
 def load(payload: Any, memory: Optional[memoryview]) -> Any:
     """The value of an ext's bytes. ImportError, TypeError or ValueError, which say by what it was made and what reads it, where it cannot be."""
     import io
     import pickle
 
     versions, data, buffers = _split(memoryview(payload), memory)
+    used: dict[int, Tuple[Any, Any]] = {}
 
     class Reader(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
-            return _find(module, name)
+            found = _find(module, name)
+            if id(found) not in used:
+                used[id(found)] = found, _state(found)
+            return found
 
     try:
-        return Reader(io.BytesIO(data), buffers=buffers).load()
+        try:
+            value = Reader(io.BytesIO(data), buffers=buffers).load()
+        finally:
+            changed = [found for found, state in used.values() if state is not None and _put_back(found, state)]
+        if changed:
+            raise TypeError("it sets attributes of %s" % (changed[0],))
+        return value
     except ImportError as error:
         raise ImportError("an array or frame made by %s cannot be read by %s: %s" % (versions, _versions(), error)) from None
     except Exception as error:
