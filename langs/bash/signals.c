@@ -204,6 +204,14 @@ static void timer_set(int64_t us)
 		(void)syscall(SYS_timer_settime, timer, 0, &t, NULL);
 }
 
+/* A process with a POSIX timer is not cloned, for clones would not have it. */
+static void timer_end(void)
+{
+	if (timer >= 0)
+		(void)syscall(SYS_timer_delete, timer);
+	timer = -1;
+}
+
 /*
  * To the whole process group but us: a trap of the session's on SIGINT would make bash forget the interrupt. All signals are
  * blocked here, and our own one is taken back before it is delivered.
@@ -297,7 +305,7 @@ void furca_bash_signals_rest(void)
 {
 	if (furca_bash.interrupts == 0)
 		return;
-	timer_set(0);
+	timer_end();
 	if (clear_pending_traps) /* the SIGINT that reached us too */
 		clear_pending_traps();
 }

@@ -86,3 +86,19 @@ def test_a_timeout_leaves_what_was_made_to_stay(engine, client):
                            state_mode="stateful", timeout_s=1.5)
     assert answer["error_type"] == "timeout"
     assert left_of(engine, "sleep 78.155") and left_of(engine, "sleep 79.155")
+
+
+@pytest.mark.parametrize("ended_by", ["timeout", "cancel"])
+def test_an_interrupt_leaves_no_timer_in_bash(client, ended_by):
+    """It did: no snapshot was made any more, and no read allowed."""
+    client.bash("X=1", session_name="b", state_mode="stateful")
+    if ended_by == "timeout":
+        assert client.bash("sleep 60", session_name="b", state_mode="stateful", timeout_s=0.3)["error_type"] == "timeout"
+    else:
+        call = client.start("execute", code="sleep 60", language="bash", session_name="b", state_mode="stateful")
+        assert eventually(lambda: call.cancel() and call.done())
+        assert call.wait()["error_type"] == "interrupted"
+    assert client.bash("X=2", session_name="b", state_mode="stateful")["ok"]
+    assert client.bash("echo $X; X=3", session_name="b", state_mode="read_only")["stdout"] == "2\n"
+    assert client.bash("kill -9 $$", session_name="b", state_mode="stateful")["state"] == "rolled_back"
+    assert client.bash("echo $X", session_name="b", state_mode="read_only")["stdout"] == "2\n"
