@@ -99,7 +99,8 @@ static PyObject *begin_special(const struct furca_host_run *run)
 
 static int compile_code(const struct furca_host_run *run, struct furca_steps *ret)
 {
-	PyObject *label = run->label.at && furca_view_size(run->label) ? text_of(run->label) : PyUnicode_FromString("?");
+	bool labelled = run->label.at && furca_view_size(run->label);
+	PyObject *label = labelled ? text_of(run->label) : PyUnicode_FromString("?");
 	PyObject *filename = label ? PyUnicode_FromFormat("<call %U>", label) : NULL;
 	int r = filename ? furca_source_steps(run->code, filename, furca_quick_intact(), ret) : -1;
 
@@ -251,8 +252,8 @@ PyObject *furca_call_listen(PyObject *self, PyObject *args)
 
 	(void)self;
 	(void)args;
-	if (sigaction(FURCA_HOST_INTERRUPT, NULL, &act) == 0 && act.sa_handler != SIG_DFL && act.sa_handler != SIG_IGN &&
-	    act.sa_sigaction != on_interrupt) {
+	if (sigaction(FURCA_HOST_INTERRUPT, NULL, &act) == 0 && act.sa_handler != SIG_DFL &&
+	    act.sa_handler != SIG_IGN && act.sa_sigaction != on_interrupt) {
 		call.trip = act.sa_handler;
 		act.sa_sigaction = on_interrupt;
 		act.sa_flags |= SA_SIGINFO;

@@ -160,7 +160,8 @@ static bool count_call(void)
 
 bool furca_quick_intact(void)
 {
-	PyObject *trace = PyObject_CallObject(quick.get_trace, NULL), *profile = PyObject_CallObject(quick.get_profile, NULL);
+	PyObject *trace = PyObject_CallObject(quick.get_trace, NULL);
+	PyObject *profile = PyObject_CallObject(quick.get_profile, NULL);
 	bool intact = trace == Py_None && profile == Py_None && Py_GetRecursionLimit() >= RECURSION;
 
 	Py_XDECREF(trace);
@@ -170,7 +171,8 @@ bool furca_quick_intact(void)
 
 bool furca_quick_ready(void)
 {
-	bool ready = PyList_Size(quick.shown) == 0 && names_ready() && interrupts_ready() && streams_ready() && count_call();
+	bool ready = PyList_Size(quick.shown) == 0 && names_ready() && interrupts_ready() && streams_ready() &&
+		     count_call();
 
 	PyErr_Clear();
 	return ready;
@@ -212,7 +214,8 @@ static bool flush(PyObject *own)
 
 bool furca_quick_end(void)
 {
-	bool ended = PyList_Size(quick.unused) == 0 && PyList_Size(quick.shown) == 0 && flush(stream(STDOUT)) && flush(stream(STDERR));
+	bool ended = PyList_Size(quick.unused) == 0 && PyList_Size(quick.shown) == 0 && flush(stream(STDOUT)) &&
+		     flush(stream(STDERR));
 
 	PyErr_Clear();
 	return ended;

@@ -194,8 +194,9 @@ static long flags_of(PyObject *code)
 
 static bool begins_statement(const char *at, size_t room)
 {
-	static const char *const words[] = {"import", "from", "del", "pass", "raise", "assert", "global", "for", "while",
-					    "if", "with", "try", "def", "class", "async", "return", "break", "continue"};
+	static const char *const words[] = {"import", "from", "del", "pass", "raise", "assert",
+					    "global", "for", "while", "if", "with", "try",
+					    "def", "class", "async", "return", "break", "continue"};
 	size_t n = 0;
 
 	while (n < room && at[n] >= 'a' && at[n] <= 'z')
@@ -207,8 +208,8 @@ static bool begins_statement(const char *at, size_t room)
 }
 
 /*
- * Whether the text may be one expression: a look that is quick and may err, since the compiler has the word. Escapes are left
- * to the other way: what the compiler warns of must not be said twice.
+ * Whether the text may be one expression: a look that is quick and may err, since the compiler has the word. Escapes are
+ * left to the other way: what the compiler warns of must not be said twice.
  */
 static bool one_expression(struct furca_view code)
 {
@@ -262,7 +263,8 @@ static bool is_foreign(PyObject *name, PyObject *code)
 	return !value || !(PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value) ||
 			   PyBytes_CheckExact(value) || value == Py_None || PyBool_Check(value) ||
 			   PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value) ||
-			   PyAnySet_CheckExact(value) || Py_TYPE(value) == &PyRange_Type || PyComplex_CheckExact(value));
+			   PyAnySet_CheckExact(value) || Py_TYPE(value) == &PyRange_Type ||
+			   PyComplex_CheckExact(value));
 }
 
 static bool is_any(PyObject *item, PyObject *code)
@@ -275,7 +277,8 @@ static bool is_any(PyObject *item, PyObject *code)
 /* Whether pure.is_pure says so of the text's one expression. */
 static bool is_pure(PyObject *text, PyObject *filename)
 {
-	PyObject *tree = compile(text, filename, "eval", source.flags | source.features | source.tree_flag), *pure = NULL;
+	PyObject *tree = compile(text, filename, "eval", source.flags | source.features | source.tree_flag);
+	PyObject *pure = NULL;
 	bool yes;
 
 	if (tree)
@@ -287,7 +290,9 @@ static bool is_pure(PyObject *text, PyObject *filename)
 	return yes;
 }
 
-/* What is known of an expression by its names: those that are no known built-in function's and no plain value's settle it. */
+/*
+ * What is known of an expression by its names: those that are no known built-in function's and no plain value's settle it.
+ */
 static bool expression_changes(PyObject *code, PyObject *text, PyObject *filename)
 {
 	if (!none_of(code, "co_consts", is_code))
@@ -367,7 +372,9 @@ static PyObject *stored_names(PyObject *body)
 
 /* ------------------------------------------------------------------------------------ steps */
 
-/* The last statement, taken off the body, as a tree of its own; NULL where it is no expression, or with an exception. */
+/*
+ * The last statement, taken off the body, as a tree of its own; NULL where it is no expression, or with an exception.
+ */
 static PyObject *take_last(PyObject *body)
 {
 	Py_ssize_t n = PyList_Size(body);
@@ -504,7 +511,8 @@ static struct furca_view without_mark(struct furca_view code)
 int furca_source_steps(struct furca_view marked, PyObject *filename, bool intact, struct furca_steps *ret)
 {
 	struct furca_view code = without_mark(marked);
-	PyObject *text = PyUnicode_DecodeUTF8((const char *)code.at, (Py_ssize_t)furca_view_size(code), "surrogateescape");
+	PyObject *text = PyUnicode_DecodeUTF8((const char *)code.at, (Py_ssize_t)furca_view_size(code),
+					      "surrogateescape");
 	int r = text ? furca_source_remember(filename, text) : -1;
 
 	if (r == 0 && intact) {
