@@ -26,10 +26,10 @@ check-guard: all
 
 # The safety benchmark: its files lie in bench/safety beside the programs; the core of its cases are the matrix's.
 pkglibexec_SCRIPTS = furca-bench-safety
-furca-bench-safety: bench/safety.sh
-	$(AM_V_GEN)cp $(srcdir)/bench/safety.sh $@ && chmod +x $@
+furca-bench-safety furca-bench-speed: bench/files.sh
+	$(AM_V_GEN)cp $(srcdir)/bench/files.sh $@ && chmod +x $@
 CLEANFILES += furca-bench-safety
-EXTRA_DIST += bench/safety.sh
+EXTRA_DIST += bench/files.sh
 benchsafetydir = $(pkglibexecdir)/bench/safety
 dist_benchsafety_DATA = bench/safety/cases.toml bench/safety/labs.py bench/safety/machine.py bench/safety/page.py bench/safety/report.py \
 	bench/safety/requirements.txt bench/safety/run.py tests/matrix/attempts.toml tests/matrix/bash.toml tests/matrix/prelude.py
@@ -40,10 +40,7 @@ dist_benchexecutors_DATA = bench/safety/executors/adapter.py bench/safety/execut
 
 # The speed benchmark: topics with peers; it runs the programs above, too.
 pkglibexec_SCRIPTS += furca-bench-speed
-furca-bench-speed: bench/speed.sh
-	$(AM_V_GEN)cp $(srcdir)/bench/speed.sh $@ && chmod +x $@
 CLEANFILES += furca-bench-speed
-EXTRA_DIST += bench/speed.sh
 benchspeeddir = $(pkglibexecdir)/bench/speed
 dist_benchspeed_DATA = bench/speed/curves.py bench/speed/peers.py bench/speed/run.py bench/speed/topics.py bench/speed/words.py
 pkglibexec_PROGRAMS += furca-bench-start

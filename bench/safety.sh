@@ -1,8 +1,0 @@
-#!/bin/sh
-# furca bench safety: finds the benchmark's files, beside this program where installed, in the source tree from a build folder.
-here=$(cd "$(dirname "$0")" && pwd)
-files=$here/bench/safety
-[ -f "$files/run.py" ] || files=$(cd "$here" && cd "$(sed -n 's/^srcdir = //p' Makefile)" && pwd)/bench/safety
-: "${FURCA_LIBEXEC:=$here}"
-export FURCA_LIBEXEC
-exec "${PYTHON:-/usr/bin/python3}" "$files/run.py" "$@"
