@@ -578,10 +578,10 @@ def test_parked_threads_run_where_the_look_waits_for_them(celled):
     copy.kill()
 
 
-def test_without_thread_numbers_a_copy_is_a_fork(session):
-    """Without a pid namespace the threads cannot live on; the interpreter is told, the generator stays the session's."""
+def test_told_to_leave_threads_out_a_copy_is_a_fork(session):
+    """A copy behind other barriers than the one of threads; the interpreter is told, the generator stays the session's."""
     ran(session, "import threading, time, random\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nrandom.seed(3)")
-    copy = session.clone(COPY)
+    copy = session.clone(COPY, barriers=1)
     assert copy.cloned["threads"] == 1
     threads, draw = value(copy, "[threading.active_count(), random.random()]")
     assert threads == 1
