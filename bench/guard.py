@@ -5,7 +5,8 @@
     bench/guard.py --write    measures four times and writes the bounds: the worst, and a margin of three times the spread, at least four fifths
 
 Counts (system calls, page faults) vary little with the machine's load, but by kernel and libc: bounds have generous margins, and are
-there to catch a call that suddenly costs twice as much: a statement's count was seen a third higher in one run of eight, on a loaded machine. Counts that are not in guard.json are shown and not judged.
+there to catch a call that suddenly costs twice as much. A statement was once counted a third higher, on a loaded machine. Counts that
+are not in guard.json are shown and not judged.
 """
 import json
 import os
