@@ -257,7 +257,7 @@ static void add_tool(struct server *server, json_t *entry)
 	struct furca_mcp_servers *all = server->all;
 	const char *name = json_string_value(json_object_get(entry, "name"));
 	bool read = json_is_true(json_object_get(json_object_get(entry, "annotations"), "readOnlyHint"));
-	FURCA_AUTO_BUF struct furca_buf capability = FURCA_BUF_INIT, quoted = FURCA_BUF_INIT;
+	FURCA_AUTO_BUF struct furca_buf capability = FURCA_BUF_INIT;
 	json_t *schema = json_deep_copy(json_object_get(entry, "inputSchema"));
 	struct furca_error err;
 

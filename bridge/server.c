@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "bridge/offers.h"
 #include "bridge/server_private.h"
+#include "bridge/wire/advice.h"
 #include "bridge/wire/limits.h"
 #include "bridge/wire/memory.h"
 
@@ -89,7 +90,7 @@ static void serve_hello(struct furca_peer *peer, uint64_t msgid, struct furca_vi
 
 	int r = furca_keys_check(args, "hello", known, FURCA_COUNT(known), &e);
 	if (r == 0 && furca_map_get(args, "frames", &frames) && frames.kind != FURCA_NIL && frames.kind != FURCA_BOOL)
-		r = furca_fail(&e, FURCA_E_VALIDATION, 0, "Argument 'frames' must be true or false.");
+		r = furca_refuse_value(&e, "frames", "true or false");
 	if (r == 0 && frames.kind == FURCA_BOOL && frames.b && furca_peer_take_frames(peer) < 0)
 		r = furca_fail(&e, FURCA_E_MEMORY, 0, "no memory to take arrays and frames on this connection");
 	if (r < 0) {

@@ -264,8 +264,7 @@ static int arg_max_output(struct reading *r, const char *key, const struct furca
 static int arg_within(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
 	if (v->kind != FURCA_UINT)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give the call_id of the capability call that is being served, or 0 for none.",
-					  "The argument '%s' must be a call_id.", key);
+		return furca_refuse_value(err, key, "the call_id of the capability call that is being served, or 0 for none");
 	r->plan->within_given = true;
 	r->plan->within = v->u;
 	return 0;

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """furca bench safety: how safe is a look? Tries to change things outside a read-only call, and does in it what a reader needs.
 
 Each case (attempts.toml and bash.toml of tests/matrix, cases.toml here) runs with each executor (executors/) in namespaces of

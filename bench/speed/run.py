@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """furca bench speed: how fast, against what one would use otherwise and what the machine allows.
 
     furca bench speed [TOPIC…] [--quick] [--json FILE]

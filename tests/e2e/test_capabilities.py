@@ -196,8 +196,9 @@ ELSEWHERE = {"nested": "test_python_client.py::test_a_stateful_call_within_a_cap
 
 def test_every_row_of_the_document_has_a_test():
     with open(DOC, encoding="utf-8") as f:
-        rows = re.findall(r"^\| ([a-z -]+) \| ", f.read(), re.M)
-    assert set(rows) - {"row", "---"} == covered | set(ELSEWHERE)
+        table = f.read().partition("| row | what |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([a-z][a-z -]*) \| ", table, re.M)
+    assert set(rows) == covered | set(ELSEWHERE)
     for place in ELSEWHERE.values():
         name, _, test = place.partition("::")
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name), encoding="utf-8") as f:

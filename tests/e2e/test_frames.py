@@ -178,7 +178,10 @@ def test_a_client_that_sends_descriptors_for_nothing_loses_its_connection_only(o
     raw.settimeout(10)
     got = b""
     while True:
-        piece = raw.recv(65536)
+        try:
+            piece = raw.recv(65536)
+        except ConnectionResetError:  # what was sent after the answer stays unread there
+            break
         if not piece:
             break
         got += piece

@@ -192,6 +192,8 @@ CASES = [
     case("offer-many", "register_capabilities", {"capabilities": [{"name": "a%d" % i} for i in range(5000)]}, mcp=False),
     case("offer-argument", "register_capabilities", {"capabilities": [], "effect": "read"}, mcp=False),
     case("hello-unknown", "hello", {"name": "me"}, mcp=False),
+    case("hello-frames", "hello", {"frames": 1}, mcp=False),
+    case("within-text", "execute", {**X, "within": "x"}, mcp=False),
 ]
 
 # Refusals that the sources can write and no test makes here: how the message begins, and why.
@@ -219,6 +221,7 @@ NOT_HERE = {
     "the barrier '%s' is required": "test_a_barrier_that_cannot_be_had",
     "the copy could not %s": "a failure of the machine",
     "the cell has ended": "a failure of the machine",
+    "cannot start a process for the copy": "a limit of the machine (the black-box case C233)",
     "a process in a chroot": "a failure of the machine",
     "%.*s": "another's words passed on",
 }
