@@ -33,22 +33,28 @@ int furca_mcp_capability_name(struct furca_buf *out, const char *server, const c
 	return out->failed || out->len > FURCA_MAX_CAPABILITY_NAME ? -EINVAL : 0;
 }
 
+/* The first type of a list that is not null: its entries are names, or schemas with a type. NULL: there is none. */
+static const char *first_type(const json_t *list)
+{
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *item = json_array_get(list, i);
+		const char *name = json_string_value(json_is_object(item) ? json_object_get(item, "type") : item);
+
+		if (name && strcmp(name, "null") != 0)
+			return name;
+	}
+	return NULL;
+}
+
 /* The schema's type of a property, or the first of its types that is not null. */
 static const char *type_of(json_t *property)
 {
-	json_t *type = json_object_get(property, "type"), *any = json_object_get(property, "anyOf"), *item;
-	size_t i;
+	const json_t *type = json_object_get(property, "type");
+	const char *name = first_type(type);
 
-	if (json_is_array(type))
-		json_array_foreach(type, i, item) if (json_is_string(item) && strcmp(json_string_value(item), "null") != 0) return json_string_value(item);
-	if (json_is_array(any))
-		json_array_foreach(any, i, item)
-		{
-			const char *inner = json_string_value(json_object_get(item, "type"));
-			if (inner && strcmp(inner, "null") != 0)
-				return inner;
-		}
-	return json_string_value(type);
+	if (!name)
+		name = first_type(json_object_get(property, "anyOf"));
+	return name ? name : json_string_value(type);
 }
 
 static bool fits(json_t *value, const char *type)
