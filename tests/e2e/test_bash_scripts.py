@@ -82,7 +82,8 @@ def scripts(tree):
 def plain(name, role, *where):
     """What a bash of its own makes of the script: its output and status."""
     place = Place(*where)
-    wrap = [*place.wrap, "env", "-C", place.tests, *(NO_CAPABILITIES if role == COPY and os.geteuid() == 0 else ())]
+    # A session's process ignores no signal at first, also where the engine was started in the background of a script.
+    wrap = [*place.wrap, "env", "--default-signal=INT,QUIT", "-C", place.tests, *(NO_CAPABILITIES if role == COPY and os.geteuid() == 0 else ())]
     with subprocess.Popen([*wrap, BASH, "./" + name], env=place.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, start_new_session=True) as process:
         try:
