@@ -65,7 +65,7 @@ static char **environment(json_t *map)
 	return out;
 }
 
-static int read_server(const char *name, json_t *entry, struct furca_peer *ret, struct furca_error *err)
+static int read_server(const char *name, json_t *entry, struct furca_mcp_peer *ret, struct furca_error *err)
 {
 	const char *command = json_string_value(json_object_get(entry, "command")), *cwd = json_string_value(json_object_get(entry, "cwd"));
 	json_t *env = json_object_get(entry, "env");
@@ -75,15 +75,15 @@ static int read_server(const char *name, json_t *entry, struct furca_peer *ret, 
 					 "the MCP server '%s' is reached by a URL, which is not supported", name);
 	if (!command || (env && !json_is_object(env)))
 		return furca_client_fail(err, -EINVAL, form, "the MCP server '%s' has no command, or an env that is no object of texts", name);
-	*ret = (struct furca_peer){.name = strdup(name), .cwd = cwd ? strdup(cwd) : NULL, .argv = texts(command, json_object_get(entry, "args")),
+	*ret = (struct furca_mcp_peer){.name = strdup(name), .cwd = cwd ? strdup(cwd) : NULL, .argv = texts(command, json_object_get(entry, "args")),
 				   .env = environment(env), .proc = FURCA_PROC_NONE, .in = FURCA_FD_NONE, .out = FURCA_FD_NONE};
 	if (ret->name && ret->argv && ret->env && (!cwd || ret->cwd))
 		return 0;
-	furca_peer_done(ret);
+	furca_mcp_peer_done(ret);
 	return furca_client_fail(err, -EINVAL, form, "the args of the MCP server '%s' must be a list of texts, its env a map of texts", name);
 }
 
-int furca_mcp_config_read(const char *path, struct furca_peer *peers, size_t *ret_n, struct furca_error *err)
+int furca_mcp_config_read(const char *path, struct furca_mcp_peer *peers, size_t *ret_n, struct furca_error *err)
 {
 	json_error_t where;
 	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where), *entry;
@@ -108,7 +108,7 @@ int furca_mcp_config_read(const char *path, struct furca_peer *peers, size_t *re
 	}
 	json_decref(root);
 	for (size_t i = 0; r < 0 && i < n; i++)
-		furca_peer_done(&peers[i]);
+		furca_mcp_peer_done(&peers[i]);
 	*ret_n = r < 0 ? 0 : n;
 	return r;
 }

@@ -7,7 +7,7 @@
 #define FURCA_MCP_MAX_SERVERS 32
 
 /*
- * Reads the file into `peers` (room for FURCA_MCP_MAX_SERVERS, *ret_n are filled; furca_peer_done). Unknown keys of an entry are other clients' and
+ * Reads the file into `peers` (room for FURCA_MCP_MAX_SERVERS, *ret_n are filled; furca_mcp_peer_done). Unknown keys of an entry are other clients' and
  * ignored. 0, or -errno with *err and nothing filled.
  */
-int furca_mcp_config_read(const char *path, struct furca_peer *peers, size_t *ret_n, struct furca_error *err);
+int furca_mcp_config_read(const char *path, struct furca_mcp_peer *peers, size_t *ret_n, struct furca_error *err);

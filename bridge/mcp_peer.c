@@ -20,9 +20,9 @@
 #define START_TIMEOUT_US ((int64_t)60 * 1000000)
 #define END_WAIT_MS 1000 /* until what closed its output is ended */
 
-void furca_peer_done(struct furca_peer *peer)
+void furca_mcp_peer_done(struct furca_mcp_peer *peer)
 {
-	furca_peer_kill(peer, NULL);
+	furca_mcp_peer_kill(peer, NULL);
 	for (char **list = peer->argv; list && *list; list++)
 		free(*list);
 	for (char **list = peer->env; list && *list; list++)
@@ -33,7 +33,7 @@ void furca_peer_done(struct furca_peer *peer)
 	free(peer->cwd);
 }
 
-static int spawn(struct furca_peer *peer, int in, int out, pid_t *ret)
+static int spawn(struct furca_mcp_peer *peer, int in, int out, pid_t *ret)
 {
 	posix_spawn_file_actions_t actions;
 	int r;
@@ -50,7 +50,7 @@ static int spawn(struct furca_peer *peer, int in, int out, pid_t *ret)
 	return r;
 }
 
-static int start_process(struct furca_peer *peer)
+static int start_process(struct furca_mcp_peer *peer)
 {
 	int to[2], from[2];
 	pid_t pid = 0;
@@ -75,7 +75,7 @@ static int start_process(struct furca_peer *peer)
 	return 0;
 }
 
-int furca_peer_start(struct furca_peer *peer)
+int furca_mcp_peer_start(struct furca_mcp_peer *peer)
 {
 	peer->started_us = furca_now_us();
 	peer->deadline_us = peer->started_us + START_TIMEOUT_US;
@@ -88,13 +88,13 @@ int furca_peer_start(struct furca_peer *peer)
 		(void)snprintf(peer->failure, sizeof(peer->failure), "cannot start '%s': %s", peer->argv[0], strerror(-r));
 		return r;
 	}
-	peer->state = FURCA_PEER_STARTING;
-	furca_peer_say(peer, "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},"
+	peer->state = FURCA_MCP_PEER_STARTING;
+	furca_mcp_peer_say(peer, "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},"
 			     "\"clientInfo\":{\"name\":\"furca\",\"version\":\"1\"}}}");
 	return 0;
 }
 
-void furca_peer_say(struct furca_peer *peer, const char *format, ...)
+void furca_mcp_peer_say(struct furca_mcp_peer *peer, const char *format, ...)
 {
 	FURCA_AUTO_FREE char *line = NULL;
 	va_list args;
@@ -111,7 +111,7 @@ void furca_peer_say(struct furca_peer *peer, const char *format, ...)
 	(void)furca_buf_append(&peer->to, line, (size_t)n + 1);
 }
 
-int furca_peer_write(struct furca_peer *peer)
+int furca_mcp_peer_write(struct furca_mcp_peer *peer)
 {
 	while (peer->to.len > 0) {
 		ssize_t n = write(peer->in.n, peer->to.data, peer->to.len);
@@ -125,7 +125,7 @@ int furca_peer_write(struct furca_peer *peer)
 	return 0;
 }
 
-int furca_peer_read(struct furca_peer *peer)
+int furca_mcp_peer_read(struct furca_mcp_peer *peer)
 {
 	for (;;) {
 		int r = furca_buf_reserve(&peer->from, 65536);
@@ -183,7 +183,7 @@ static long long id_of(const char *at, const char *end)
 	return id;
 }
 
-static json_t *unreadable(struct furca_peer *peer, size_t n, const json_error_t *why)
+static json_t *unreadable(struct furca_mcp_peer *peer, size_t n, const json_error_t *why)
 {
 	const char *line = (const char *)peer->from.data;
 	long long id = n > 0 && *line == '{' ? id_of(line, line + n) : 0;
@@ -196,7 +196,7 @@ static json_t *unreadable(struct furca_peer *peer, size_t n, const json_error_t 
 	return json_pack("{s:I, s:{s:o}}", "id", (json_int_t)id, "error", "message", words);
 }
 
-json_t *furca_peer_next(struct furca_peer *peer)
+json_t *furca_mcp_peer_next(struct furca_mcp_peer *peer)
 {
 	json_t *message = NULL;
 	json_error_t why;
@@ -220,7 +220,7 @@ json_t *furca_peer_next(struct furca_peer *peer)
 	return message;
 }
 
-static void describe_end(struct furca_peer *peer, int status)
+static void describe_end(struct furca_mcp_peer *peer, int status)
 {
 	if (WIFSIGNALED(status))
 		(void)snprintf(peer->failure, sizeof(peer->failure), "it was ended by signal %d", WTERMSIG(status));
@@ -228,7 +228,7 @@ static void describe_end(struct furca_peer *peer, int status)
 		(void)snprintf(peer->failure, sizeof(peer->failure), "it ended with status %d", WEXITSTATUS(status));
 }
 
-void furca_peer_kill(struct furca_peer *peer, const char *why)
+void furca_mcp_peer_kill(struct furca_mcp_peer *peer, const char *why)
 {
 	int status = 0;
 
@@ -236,7 +236,7 @@ void furca_peer_kill(struct furca_peer *peer, const char *why)
 	furca_fd_done(&peer->out);
 	furca_buf_done(&peer->to);
 	furca_buf_done(&peer->from);
-	peer->state = FURCA_PEER_DOWN;
+	peer->state = FURCA_MCP_PEER_DOWN;
 	if (why)
 		(void)snprintf(peer->failure, sizeof(peer->failure), "%s", why);
 	if (peer->proc.pid == 0)

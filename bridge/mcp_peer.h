@@ -12,16 +12,16 @@
 #include "base/fd.h"
 #include "base/proc.h"
 
-enum furca_peer_state {
-	FURCA_PEER_DOWN,     /* not started, or ended */
-	FURCA_PEER_STARTING, /* its tools are not known yet */
-	FURCA_PEER_UP,
+enum furca_mcp_peer_state {
+	FURCA_MCP_PEER_DOWN,     /* not started, or ended */
+	FURCA_MCP_PEER_STARTING, /* its tools are not known yet */
+	FURCA_MCP_PEER_UP,
 };
 
-struct furca_peer {
+struct furca_mcp_peer {
 	char *name, *cwd;
 	char **argv, **env; /* owned, NULL-terminated */
-	enum furca_peer_state state;
+	enum furca_mcp_peer_state state;
 	struct furca_proc proc;
 	struct furca_fd in, out; /* its standard input and output */
 	struct furca_buf to, from;
@@ -30,23 +30,23 @@ struct furca_peer {
 	char failure[256]; /* why it is down; "" where it was never up */
 };
 
-void furca_peer_done(struct furca_peer *peer);
+void furca_mcp_peer_done(struct furca_mcp_peer *peer);
 
 /* Starts the process and queues `initialize`. 0, or -errno with `failure` set and the state DOWN. */
-int furca_peer_start(struct furca_peer *peer);
+int furca_mcp_peer_start(struct furca_mcp_peer *peer);
 
 /* Queues one line: a message made of a format and arguments as printf has them. */
-void furca_peer_say(struct furca_peer *peer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void furca_mcp_peer_say(struct furca_mcp_peer *peer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Writes what is queued, as much as goes. Reads what is there. 0, or -errno: it has ended (-EPIPE), or sent a line that is too long (-E2BIG). */
-int furca_peer_write(struct furca_peer *peer);
-int furca_peer_read(struct furca_peer *peer);
+int furca_mcp_peer_write(struct furca_mcp_peer *peer);
+int furca_mcp_peer_read(struct furca_mcp_peer *peer);
 
 /*
  * The next message that has come, or NULL; json_decref. Lines that are no JSON are skipped; an answer that cannot be read (numbers
  * beyond 64 bits, halves of characters) comes as an error, for somebody waits for it.
  */
-json_t *furca_peer_next(struct furca_peer *peer);
+json_t *furca_mcp_peer_next(struct furca_mcp_peer *peer);
 
 /* Ends it at once and forgets its process; `failure` says how it ended, or `why` where that is not NULL. */
-void furca_peer_kill(struct furca_peer *peer, const char *why);
+void furca_mcp_peer_kill(struct furca_mcp_peer *peer, const char *why);

@@ -53,7 +53,7 @@ struct call {
 
 struct server {
 	struct furca_mcp_servers *all;
-	struct furca_peer peer;
+	struct furca_mcp_peer peer;
 	struct tool *tools;
 	struct call *calls;
 	int64_t last_id;
@@ -152,7 +152,7 @@ static void send_calls(struct server *server)
 		if (call->id)
 			continue;
 		call->id = FIRST_CALL_ID + server->last_id++;
-		furca_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%lld,\"method\":\"tools/call\",\"params\":{\"name\":%s,\"arguments\":%s}}",
+		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%lld,\"method\":\"tools/call\",\"params\":{\"name\":%s,\"arguments\":%s}}",
 			       (long long)call->id, call->tool->name, call->arguments);
 		free(call->arguments);
 		call->arguments = NULL;
@@ -203,7 +203,7 @@ void furca_mcp_servers_cancel(struct furca_mcp_servers *all, uint64_t execute_id
 			}
 			*at = call->next;
 			if (call->id)
-				furca_peer_say(&all->servers[i].peer, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%lld}}",
+				furca_mcp_peer_say(&all->servers[i].peer, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%lld}}",
 					       (long long)call->id);
 			answer_error(&all->servers[i], call, "InterruptedError", "the call was given up with the code that made it");
 		}
@@ -295,10 +295,10 @@ static void list_tools(struct server *server, const char *cursor)
 
 	server->pages = cursor ? server->pages + 1 : 0;
 	if (cursor && furca_json_write_text(&text, cursor, strlen(cursor)) == 0)
-		furca_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\",\"params\":{\"cursor\":%.*s}}", LIST_ID,
+		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\",\"params\":{\"cursor\":%.*s}}", LIST_ID,
 			       (int)text.len, (const char *)text.data);
 	else
-		furca_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\"}", LIST_ID);
+		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\"}", LIST_ID);
 }
 
 static void take_tools(struct server *server, json_t *message)
@@ -317,7 +317,7 @@ static void take_tools(struct server *server, json_t *message)
 	if (cursor && server->pages < MAX_PAGES && server->n_tools < MAX_TOOLS) {
 		list_tools(server, cursor);
 	} else {
-		server->peer.state = FURCA_PEER_UP;
+		server->peer.state = FURCA_MCP_PEER_UP;
 		server->settled = all->relisted = true;
 		(void)pthread_cond_broadcast(&all->settled);
 	}
@@ -341,13 +341,13 @@ static void take_message(struct server *server, json_t *message)
 		FURCA_AUTO_FREE char *text = json_dumps(id, JSON_ENCODE_ANY);
 
 		if (text && strcmp(method, "ping") == 0)
-			furca_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}", text);
+			furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}", text);
 		else if (text)
-			furca_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":-32601,\"message\":\"not offered\"}}", text);
+			furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":-32601,\"message\":\"not offered\"}}", text);
 	} else if (method && strcmp(method, "notifications/tools/list_changed") == 0) {
 		list_tools(server, NULL);
 	} else if (!method && json_is_integer(id) && json_integer_value(id) == INITIALIZE_ID) {
-		furca_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
+		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
 		list_tools(server, NULL);
 	} else if (!method) {
 		take_answer(server, message);
@@ -358,7 +358,7 @@ static void take_message(struct server *server, json_t *message)
 static void end_server(struct server *server, const char *why)
 {
 	(void)pthread_mutex_lock(&server->all->lock);
-	furca_peer_kill(&server->peer, why);
+	furca_mcp_peer_kill(&server->peer, why);
 	(void)fprintf(stderr, "furca mcp: the MCP server '%s' has gone: %s\n", server->peer.name, server->peer.failure);
 	fail_calls(server);
 	server->settled = true;
@@ -374,16 +374,16 @@ static void step(struct server *server)
 	const char *failed = NULL;
 
 	(void)pthread_mutex_lock(&all->lock);
-	bool start = server->wanted && server->peer.state == FURCA_PEER_DOWN, soon = now - server->peer.started_us < RESTART_AFTER_US;
+	bool start = server->wanted && server->peer.state == FURCA_MCP_PEER_DOWN, soon = now - server->peer.started_us < RESTART_AFTER_US;
 	if (start && soon && server->peer.started_us)
 		fail_calls(server);
-	else if (start && furca_peer_start(&server->peer) < 0)
+	else if (start && furca_mcp_peer_start(&server->peer) < 0)
 		failed = server->peer.failure;
-	if (server->peer.state == FURCA_PEER_UP)
+	if (server->peer.state == FURCA_MCP_PEER_UP)
 		send_calls(server);
-	if (server->peer.state == FURCA_PEER_STARTING && now > server->peer.deadline_us)
+	if (server->peer.state == FURCA_MCP_PEER_STARTING && now > server->peer.deadline_us)
 		failed = "it did not say within a minute which tools it has";
-	bool ended = server->peer.state != FURCA_PEER_DOWN && furca_peer_write(&server->peer) < 0;
+	bool ended = server->peer.state != FURCA_MCP_PEER_DOWN && furca_mcp_peer_write(&server->peer) < 0;
 	(void)pthread_mutex_unlock(&all->lock);
 	if (failed || ended)
 		end_server(server, failed);
@@ -391,10 +391,10 @@ static void step(struct server *server)
 
 static void read_server(struct server *server)
 {
-	int r = furca_peer_read(&server->peer);
+	int r = furca_mcp_peer_read(&server->peer);
 	json_t *message;
 
-	while (server->peer.state != FURCA_PEER_DOWN && (message = furca_peer_next(&server->peer))) {
+	while (server->peer.state != FURCA_MCP_PEER_DOWN && (message = furca_mcp_peer_next(&server->peer))) {
 		take_message(server, message);
 		json_decref(message);
 	}
@@ -416,7 +416,7 @@ static void *serve(void *arg)
 			all->changed(all->user);
 		}
 		for (size_t i = 0; i < all->n; i++) {
-			struct furca_peer *peer = &all->servers[i].peer;
+			struct furca_mcp_peer *peer = &all->servers[i].peer;
 
 			fds[2 * i] = (struct pollfd){.fd = peer->out.n, .events = POLLIN};
 			(void)pthread_mutex_lock(&all->lock);
@@ -440,7 +440,7 @@ int furca_mcp_servers_start(const char *config, struct furca_client *client, voi
 			    struct furca_error *err)
 {
 	struct furca_mcp_servers *all = calloc(1, sizeof(*all));
-	struct furca_peer peers[FURCA_MCP_MAX_SERVERS];
+	struct furca_mcp_peer peers[FURCA_MCP_MAX_SERVERS];
 
 	if (!all)
 		return furca_client_fail(err, -ENOMEM, NULL, "memory is out");
@@ -453,7 +453,7 @@ int furca_mcp_servers_start(const char *config, struct furca_client *client, voi
 		r = furca_client_fail(err, -EAGAIN, NULL, "cannot start a thread for the MCP servers");
 	if (r < 0) {
 		for (size_t i = 0; i < all->n; i++)
-			furca_peer_done(&all->servers[i].peer);
+			furca_mcp_peer_done(&all->servers[i].peer);
 		free(all);
 		return r;
 	}
@@ -497,7 +497,7 @@ void furca_mcp_servers_describe(struct furca_mcp_servers *all, struct furca_buf 
 
 static void server_done(struct server *server)
 {
-	furca_peer_done(&server->peer);
+	furca_mcp_peer_done(&server->peer);
 	while (server->calls) {
 		struct call *call = server->calls;
 
