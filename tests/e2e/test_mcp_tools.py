@@ -116,7 +116,7 @@ def test_threads_call_between_executes(start):
     server = start()
     server.python("import threading, time\ngot = []\ndef work():\n    time.sleep(1)\n    got.append(capabilities.box.add(1))\n"
                   "threading.Thread(target=work).start()", session_name="s")
-    assert eventually(lambda: value(server.python("got", session_name="s", state_mode="read_only")) == [2], 10)
+    assert eventually(lambda: value(server.python("got", session_name="s")) == [2], 10)
 
 
 def test_nothing_of_the_servers_is_left(start, tmp_path):
