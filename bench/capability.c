@@ -19,7 +19,7 @@
 #include "bench/bench.h"
 #include "bench/execute.h"
 #include "bridge/wire/frame.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 #include "engine/stream.h"
 #include "include/furca.h"
 

@@ -18,7 +18,7 @@
 #include "bench/bench.h"
 #include "bench/execute.h"
 #include "bridge/wire/value.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 #include "include/furca.h"
 
 #include "base/banned.h"

@@ -14,6 +14,7 @@
 #include "bridge/offers.h"
 #include "bridge/wire/limits.h"
 #include "bridge/wire/memory.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -100,12 +101,6 @@ void furca_caps_describe(const struct furca_caps *caps, struct furca_buf *out)
 
 /* --------------------------------------------------------------------------------------------------------------- calls */
 
-static void pack_text(msgpack_packer *pk, const char *key, const char *text)
-{
-	msgpack_pack_str_with_body(pk, key, strlen(key));
-	msgpack_pack_str_with_body(pk, text, strlen(text));
-}
-
 /* Answers a call with an error of ours. `type` is a name that code knows, so that `except` by name works. */
 static void fail(struct furca_caps *caps, uint64_t id, const char *type, const char *message, const char *suggestion)
 {
@@ -114,9 +109,9 @@ static void fail(struct furca_caps *caps, uint64_t id, const char *type, const c
 
 	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
 	msgpack_pack_map(&pk, 3);
-	pack_text(&pk, "type", type);
-	pack_text(&pk, "message", message);
-	pack_text(&pk, "suggestion", suggestion);
+	furca_pack_entry(&pk, "type", type);
+	furca_pack_entry(&pk, "message", message);
+	furca_pack_entry(&pk, "suggestion", suggestion);
 	caps->events->done(caps->user, id, (struct furca_view){0}, furca_buf_view(&buf), NULL);
 }
 

@@ -8,6 +8,7 @@
 
 #include "bridge/client.h"
 
+#include "bridge/wire/pack.h"
 #include "base/banned.h"
 
 /* What a callback has answered so far. */
@@ -73,12 +74,6 @@ uint64_t furca_client_defer(const struct furca_capability_call *call)
 	return call->answer->msgid;
 }
 
-static void pack_text(msgpack_packer *pk, const char *key, const char *text)
-{
-	msgpack_pack_str_with_body(pk, key, strlen(key));
-	msgpack_pack_str_with_body(pk, text, strlen(text));
-}
-
 void furca_answer_value(const struct furca_capability_call *call, const void *packed, size_t size)
 {
 	struct furca_view view = {packed, (const uint8_t *)packed + size};
@@ -97,8 +92,8 @@ void furca_answer_error(const struct furca_capability_call *call, const char *ty
 	furca_buf_clear(&call->answer->error);
 	msgpack_packer_init(&pk, &call->answer->error, furca_buf_msgpack_write);
 	msgpack_pack_map(&pk, 2);
-	pack_text(&pk, "type", type);
-	pack_text(&pk, "message", message);
+	furca_pack_entry(&pk, "type", type);
+	furca_pack_entry(&pk, "message", message);
 }
 
 static struct furca_offer find_offer(struct furca_client *client, struct furca_view name)
@@ -232,10 +227,10 @@ int furca_capability_register(struct furca_client *client, const char *name, con
 	msgpack_pack_str_with_body(&pk, "capabilities", 12);
 	msgpack_pack_array(&pk, 1);
 	msgpack_pack_map(&pk, 2 + (doc != NULL) + (params != NULL));
-	pack_text(&pk, "name", name);
-	pack_text(&pk, "effect", effect ? effect : "write");
+	furca_pack_entry(&pk, "name", name);
+	furca_pack_entry(&pk, "effect", effect ? effect : "write");
 	if (doc)
-		pack_text(&pk, "doc", doc);
+		furca_pack_entry(&pk, "doc", doc);
 	if (params) {
 		msgpack_pack_str_with_body(&pk, "params", 6);
 		(void)furca_buf_append(&buf, params, params_size);

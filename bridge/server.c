@@ -16,6 +16,7 @@
 #include "bridge/wire/advice.h"
 #include "bridge/wire/limits.h"
 #include "bridge/wire/memory.h"
+#include "bridge/wire/pack.h"
 
 #include "config.h"
 
@@ -47,12 +48,6 @@ void furca_peer_free(struct furca_peer *peer)
 
 /* -------------------------------------------------------------------------------------------------------------- requests */
 
-static void pack_text(msgpack_packer *pk, const char *key, const char *text)
-{
-	msgpack_pack_str_with_body(pk, key, strlen(key));
-	msgpack_pack_str_with_body(pk, text, strlen(text));
-}
-
 static void answer_buf(struct furca_peer *peer, uint64_t msgid, const struct furca_buf *buf)
 {
 	if (buf->failed)
@@ -71,10 +66,10 @@ static void answer_refusal(struct furca_peer *peer, uint64_t msgid, const struct
 	msgpack_pack_map(&pk, 6);
 	msgpack_pack_str_with_body(&pk, "ok", 2);
 	msgpack_pack_false(&pk);
-	pack_text(&pk, "error", e->text);
-	pack_text(&pk, "error_type", furca_err_type(e->code));
-	pack_text(&pk, "suggestion", furca_err_suggestion(e));
-	pack_text(&pk, "state", "unchanged");
+	furca_pack_entry(&pk, "error", e->text);
+	furca_pack_entry(&pk, "error_type", furca_err_type(e->code));
+	furca_pack_entry(&pk, "suggestion", furca_err_suggestion(e));
+	furca_pack_entry(&pk, "state", "unchanged");
 	msgpack_pack_str_with_body(&pk, "received", 8);
 	(void)furca_buf_append(&buf, args.at, furca_view_size(args));
 	answer_buf(peer, msgid, &buf);
@@ -101,8 +96,8 @@ static void serve_hello(struct furca_peer *peer, uint64_t msgid, struct furca_vi
 	msgpack_pack_map(&pk, 7);
 	msgpack_pack_str_with_body(&pk, "ok", 2);
 	msgpack_pack_true(&pk);
-	pack_text(&pk, "name", "furca");
-	pack_text(&pk, "version", PACKAGE_VERSION);
+	furca_pack_entry(&pk, "name", "furca");
+	furca_pack_entry(&pk, "version", PACKAGE_VERSION);
 	msgpack_pack_str_with_body(&pk, "protocol", 8);
 	msgpack_pack_int(&pk, 1);
 	msgpack_pack_str_with_body(&pk, "pid", 3);

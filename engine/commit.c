@@ -395,11 +395,6 @@ static void undo(struct furca_session *s, struct furca_call *call)
 	go_back(s, call);
 }
 
-static struct furca_view view_of_text(const char *text)
-{
-	return (struct furca_view){(const uint8_t *)text, (const uint8_t *)text + strlen(text)};
-}
-
 static struct furca_commit *find_label(struct furca_session *s, const char *label)
 {
 	for (struct furca_commit *c = s->labelled; c; c = c->below)
@@ -420,7 +415,7 @@ static void checkpoint(struct furca_session *s, struct furca_call *call)
 		char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT];
 
 		(void)snprintf(advice, sizeof(advice), "Use label=%s, or another one again that is not needed any more.",
-			       furca_advice_text(text, view_of_text(s->labelled->label)));
+			       furca_advice_text(text, furca_text_view(s->labelled->label)));
 		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
 					 "The session has %u checkpoints, which is the limit.", n);
 		refuse(s, call, &err);
@@ -450,7 +445,7 @@ static void restore(struct furca_session *s, struct furca_call *call)
 
 		if (s->labelled)
 			(void)snprintf(advice, sizeof(advice), "Use label=%s, or another that checkpoint was called with in this session.",
-				       furca_advice_text(text, view_of_text(s->labelled->label)));
+				       furca_advice_text(text, furca_text_view(s->labelled->label)));
 		else
 			(void)snprintf(advice, sizeof(advice), "Call checkpoint with %s and label=%s first; this session has none.",
 				       furca_coordinate_place(place, &s->entry.key), furca_advice_text(text, call->selector.word));
@@ -477,10 +472,10 @@ static int refuse_taken(struct furca_session *s, const struct furca_call *call, 
 		/* A long name is cut at a character, so that the number fits. */
 		size_t keep = furca_utf8_whole(call->word.data, FURCA_MIN(strlen((const char *)call->word.data), FURCA_MAX_NAME - 6));
 		(void)snprintf(name, sizeof(name), "%.*s-%u", (int)keep, (const char *)call->word.data, n);
-		if (!furca_registry_by_name(&s->engine->registry, view_of_text(name)))
+		if (!furca_registry_by_name(&s->engine->registry, furca_text_view(name)))
 			break;
 	}
-	(void)snprintf(advice, sizeof(advice), "Use new_name=%s, or close that session first.", furca_advice_text(text, view_of_text(name)));
+	(void)snprintf(advice, sizeof(advice), "Use new_name=%s, or close that session first.", furca_advice_text(text, furca_text_view(name)));
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is a session named '%s' already.", (const char *)call->word.data);
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bridge/wire/advice.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 #include "snapshot/clone.h"
 
 #include "base/banned.h"

@@ -5,7 +5,7 @@
 #include "bridge/wire/nearest.h"
 #include "engine/coordinate.h"
 #include "engine/output.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 

@@ -8,7 +8,7 @@
 #include "engine/init_link.h"
 #include "engine/loop.h"
 #include "engine/op.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 #include "engine/registry.h"
 #include "engine/stats.h"
 

@@ -8,7 +8,7 @@
 #include "bridge/wire/limits.h"
 #include "engine/env_private.h"
 #include "engine/method.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 

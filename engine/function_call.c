@@ -140,14 +140,9 @@ static void fail_lane(struct furca_functions *functions, furca_function_origin o
 	functions->events.reply(functions->events.user, origin, FURCA_LANE_FAILED, furca_buf_view(&out));
 }
 
-static struct furca_view view_of_text(const char *text)
-{
-	return (struct furca_view){(const uint8_t *)text, (const uint8_t *)text + strlen(text)};
-}
-
 static void refuse_lane(struct furca_functions *functions, furca_function_origin origin, const char *type, const struct furca_err *err)
 {
-	fail_lane(functions, origin, type, view_of_text(err->text), (struct furca_view){0}, furca_err_suggestion(err));
+	fail_lane(functions, origin, type, furca_text_view(err->text), (struct furca_view){0}, furca_err_suggestion(err));
 }
 
 static void give_value(struct furca_functions *functions, furca_function_origin origin, const struct furca_value *value)

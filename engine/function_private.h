@@ -4,7 +4,7 @@
 #include "bridge/wire/limits.h"
 #include "engine/function.h"
 #include "engine/loop.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 
 #define FURCA_FUNCTION_MAX_DOC (64U << 10)
 #define FURCA_FUNCTION_MAX 10000 /* stored at once */

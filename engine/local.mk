@@ -28,7 +28,6 @@ libfurca_engine_la_SOURCES = \
 	engine/nested.c engine/nested.h \
 	engine/op.c engine/op.h \
 	engine/output.c engine/output.h \
-	engine/pack.h \
 	engine/pipes.c engine/pipes.h \
 	engine/read.c \
 	engine/registry.c engine/registry.h \

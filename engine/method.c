@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bridge/wire/advice.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 

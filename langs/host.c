@@ -17,6 +17,7 @@
 #include "bridge/wire/host.h"
 #include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -26,26 +27,15 @@
 
 enum next { GO_ON, CLOSED };
 
-static void pack_key(msgpack_packer *pk, const char *key)
-{
-	msgpack_pack_str_with_body(pk, key, strlen(key));
-}
-
-static void pack_text(msgpack_packer *pk, const char *key, const char *text)
-{
-	pack_key(pk, key);
-	msgpack_pack_str_with_body(pk, text, strlen(text));
-}
-
 static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 {
-	pack_key(pk, key);
+	furca_pack_text(pk, key);
 	msgpack_pack_uint64(pk, value);
 }
 
 static void pack_bool(msgpack_packer *pk, const char *key, bool value)
 {
-	pack_key(pk, key);
+	furca_pack_text(pk, key);
 	if (value)
 		msgpack_pack_true(pk);
 	else
@@ -55,7 +45,7 @@ static void pack_bool(msgpack_packer *pk, const char *key, bool value)
 /* Text that may be missing. */
 static void pack_buf_text(msgpack_packer *pk, const char *key, const struct furca_buf *text)
 {
-	pack_key(pk, key);
+	furca_pack_text(pk, key);
 	if (text->len)
 		msgpack_pack_str_with_body(pk, text->data, text->len);
 	else
@@ -65,7 +55,7 @@ static void pack_buf_text(msgpack_packer *pk, const char *key, const struct furc
 /* A packed value that may be missing. */
 static void pack_buf_value(msgpack_packer *pk, const char *key, const struct furca_buf *value)
 {
-	pack_key(pk, key);
+	furca_pack_text(pk, key);
 	if (value->len && !value->failed)
 		(void)furca_buf_msgpack_write(pk->data, (const char *)value->data, value->len);
 	else
@@ -110,8 +100,8 @@ static void send_ready(struct furca_host *host)
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_READY, 0, 3);
 
 	pack_uint(&pk, "pid", (uint64_t)host->pid);
-	pack_text(&pk, "language", host->lang->language);
-	pack_text(&pk, "version", host->lang->version);
+	furca_pack_entry(&pk, "language", host->lang->language);
+	furca_pack_entry(&pk, "version", host->lang->version);
 	send_frame(host, offset, NULL, 0);
 }
 
@@ -133,8 +123,8 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 	msgpack_packer pk;
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 13);
 
-	pack_text(&pk, "how", done->how ? done->how : "ok");
-	pack_key(&pk, "exit_code");
+	furca_pack_entry(&pk, "how", done->how ? done->how : "ok");
+	furca_pack_text(&pk, "exit_code");
 	msgpack_pack_int64(&pk, done->exit_code);
 	pack_buf_text(&pk, "error", &done->error);
 	pack_buf_text(&pk, "suggestion", &done->suggestion);
@@ -267,10 +257,10 @@ static void send_cloned(struct furca_host *host, uint64_t call,
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 8);
 
 	pack_uint(&pk, "pid", (uint64_t)report->pid);
-	pack_key(&pk, "isolation");
+	furca_pack_text(&pk, "isolation");
 	msgpack_pack_map(&pk, copy ? FURCA_BARRIERS : 0);
 	for (int i = 0; copy && i < FURCA_BARRIERS; i++)
-		pack_text(&pk, furca_barrier_word(i),
+		furca_pack_entry(&pk, furca_barrier_word(i),
 			  report->mechanism[i] ? report->mechanism[i] : "none");
 	pack_uint(&pk, "freeze_us", (uint64_t)report->freeze_us);
 	pack_uint(&pk, "clone_us", (uint64_t)report->clone_us);
@@ -287,9 +277,9 @@ static void send_not_cloned(struct furca_host *host, uint64_t call, const struct
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 3);
 	char text[FURCA_ERR_TEXT_MAX * 2];
 
-	pack_text(&pk, "error", furca_err_describe(err, text, sizeof(text)));
-	pack_text(&pk, "suggestion", furca_err_suggestion(err));
-	pack_text(&pk, "stage", furca_err_type(err->code));
+	furca_pack_entry(&pk, "error", furca_err_describe(err, text, sizeof(text)));
+	furca_pack_entry(&pk, "suggestion", furca_err_suggestion(err));
+	furca_pack_entry(&pk, "stage", furca_err_type(err->code));
 	send_frame(host, offset, NULL, 0);
 }
 

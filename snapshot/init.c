@@ -16,6 +16,7 @@
 #include "bridge/wire/frame.h"
 #include "bridge/wire/init.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 #include "snapshot/cell.h"
 #include "snapshot/changes.h"
 #include "snapshot/init_loop.h"
@@ -85,21 +86,13 @@ static int send_frame(struct init *init, size_t offset, const int *fds, size_t n
 	return r;
 }
 
-static void pack_text(msgpack_packer *packer, const char *text)
-{
-	size_t n = strlen(text);
-
-	(void)msgpack_pack_str(packer, n);
-	(void)msgpack_pack_str_body(packer, text, n);
-}
-
 static void send_error(struct init *init, enum furca_frame number, uint64_t call, const struct furca_err *err)
 {
 	msgpack_packer packer;
 	size_t offset = furca_frame_begin(&init->out, &packer, number, call, 1);
 
-	pack_text(&packer, "error");
-	pack_text(&packer, err->text);
+	furca_pack_text(&packer, "error");
+	furca_pack_text(&packer, err->text);
 	(void)send_frame(init, offset, NULL, 0);
 }
 
@@ -110,13 +103,13 @@ static void send_exited(struct init *init, pid_t pid, int status, const struct r
 	uint64_t cpu_us = (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
 			  (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
 
-	pack_text(&packer, "pid");
+	furca_pack_text(&packer, "pid");
 	(void)msgpack_pack_uint32(&packer, (uint32_t)pid);
-	pack_text(&packer, "status");
+	furca_pack_text(&packer, "status");
 	(void)msgpack_pack_uint32(&packer, (uint32_t)status);
-	pack_text(&packer, "cpu_us");
+	furca_pack_text(&packer, "cpu_us");
 	(void)msgpack_pack_uint64(&packer, cpu_us);
-	pack_text(&packer, "max_rss_bytes");
+	furca_pack_text(&packer, "max_rss_bytes");
 	(void)msgpack_pack_uint64(&packer, (uint64_t)usage->ru_maxrss * 1024);
 	(void)send_frame(init, offset, NULL, 0);
 }
@@ -190,7 +183,7 @@ static void on_spawn(struct init *init, const struct furca_frame_view *frame, co
 
 	msgpack_packer packer;
 	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_SPAWNED, frame->call, 1);
-	pack_text(&packer, "pid");
+	furca_pack_text(&packer, "pid");
 	(void)msgpack_pack_uint32(&packer, (uint32_t)proc.pid);
 	(void)send_frame(init, offset, &proc.pidfd.n, 1);
 }
@@ -235,13 +228,13 @@ static void on_cell_report(struct init *init, size_t at)
 		return;
 	}
 	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_CELL_READY, call, 2);
-	pack_text(&packer, "held");
+	furca_pack_text(&packer, "held");
 	(void)msgpack_pack_uint32(&packer, facts.held);
-	pack_text(&packer, "isolation");
+	furca_pack_text(&packer, "isolation");
 	(void)msgpack_pack_map(&packer, FURCA_BARRIERS);
 	for (int bit = 0; bit < FURCA_BARRIERS; bit++) {
-		pack_text(&packer, furca_barrier_word(bit));
-		pack_text(&packer, furca_mechanism_word(facts.mechanism[bit]));
+		furca_pack_text(&packer, furca_barrier_word(bit));
+		furca_pack_text(&packer, furca_mechanism_word(facts.mechanism[bit]));
 	}
 	(void)send_frame(init, offset, (int[]){cell.proc.pidfd.n, cell.control.n}, 2);
 }
@@ -258,7 +251,7 @@ static void on_change(void *data, enum furca_change change, const char *path)
 	msgpack_packer packer;
 
 	msgpack_packer_init(&packer, &paths->buf[change], furca_buf_msgpack_write);
-	pack_text(&packer, path);
+	furca_pack_text(&packer, path);
 	paths->n[change]++;
 }
 
@@ -275,12 +268,12 @@ static void on_changes(struct init *init, const struct furca_frame_view *frame)
 		count = furca_changes_list(init->overlay, max, on_change, &paths);
 	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_CHANGED, frame->call, 4);
 	for (size_t i = 0; i < FURCA_COUNT(key); i++) {
-		pack_text(&packer, key[i]);
+		furca_pack_text(&packer, key[i]);
 		(void)msgpack_pack_array(&packer, paths.n[i]);
 		(void)furca_buf_append(&init->out, paths.buf[i].data, paths.buf[i].len);
 		furca_buf_done(&paths.buf[i]);
 	}
-	pack_text(&packer, "count");
+	furca_pack_text(&packer, "count");
 	(void)msgpack_pack_uint64(&packer, count);
 	(void)send_frame(init, offset, NULL, 0);
 }

@@ -4,7 +4,7 @@ libfurca_wire_la_SOURCES = \
 	bridge/wire/advice.c bridge/wire/advice.h \
 	bridge/wire/frame.c bridge/wire/frame.h \
 	bridge/wire/call.h bridge/wire/host.h bridge/wire/init.h bridge/wire/lane.h bridge/wire/limits.h \
-	bridge/wire/memory.c bridge/wire/memory.h \
+	bridge/wire/memory.c bridge/wire/memory.h bridge/wire/pack.h \
 	bridge/wire/messages.c bridge/wire/messages.def bridge/wire/messages.h \
 	bridge/wire/nearest.c bridge/wire/nearest.h \
 	bridge/wire/value.c bridge/wire/value.h

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/buf.h"
 
@@ -20,6 +21,11 @@ struct furca_view {
 static inline struct furca_view furca_buf_view(const struct furca_buf *buf)
 {
 	return (struct furca_view){buf->data, buf->data + buf->len};
+}
+
+static inline struct furca_view furca_text_view(const char *text)
+{
+	return (struct furca_view){(const uint8_t *)text, (const uint8_t *)text + strlen(text)};
 }
 
 enum furca_kind {

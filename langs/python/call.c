@@ -58,14 +58,6 @@ static PyObject *take_exception(void)
 	return value;
 }
 
-static PyObject *text_of(struct furca_view view)
-{
-	if (!view.at)
-		Py_RETURN_NONE;
-	return PyUnicode_DecodeUTF8((const char *)view.at, (Py_ssize_t)furca_view_size(view),
-				    "surrogateescape");
-}
-
 static PyObject *value_of(struct furca_view view)
 {
 	if (!view.at)
@@ -86,7 +78,7 @@ static PyObject *function_of(const struct furca_host_run *run)
 /* calls.begin(…): the steps of a stored function or None. NULL with an exception. */
 static PyObject *begin_special(const struct furca_host_run *run)
 {
-	PyObject *cwd = text_of(run->cwd), *env = value_of(run->env), *function = function_of(run);
+	PyObject *cwd = furca_codec_text(run->cwd), *env = value_of(run->env), *function = function_of(run);
 	PyObject *list = NULL;
 
 	if (cwd && env && function)
@@ -100,7 +92,7 @@ static PyObject *begin_special(const struct furca_host_run *run)
 static int compile_code(const struct furca_host_run *run, struct furca_steps *ret)
 {
 	bool labelled = run->label.at && furca_view_size(run->label);
-	PyObject *label = labelled ? text_of(run->label) : PyUnicode_FromString("?");
+	PyObject *label = labelled ? furca_codec_text(run->label) : PyUnicode_FromString("?");
 	PyObject *filename = label ? PyUnicode_FromFormat("<call %U>", label) : NULL;
 	int r = filename ? furca_source_steps(run->code, filename, furca_quick_intact(), ret) : -1;
 

@@ -353,3 +353,10 @@ PyObject *furca_codec_unpack(struct furca_view view, PyObject *hook, PyObject *m
 
 	return unpack_next(&u, false);
 }
+
+PyObject *furca_codec_text(struct furca_view view)
+{
+	if (!view.at)
+		Py_RETURN_NONE;
+	return PyUnicode_DecodeUTF8((const char *)view.at, (Py_ssize_t)furca_view_size(view), "surrogateescape");
+}

@@ -37,3 +37,6 @@ int furca_codec_pack(PyObject *value, PyObject *hook, PyObject *frames, struct f
 /* The value of checked bytes; ext types but FURCA_EXT_INTEGER go to `hook`(type, bytes, memory). `memory`: what came beside the message, or NULL,
  * for the hook None. New reference, or NULL with an exception. */
 PyObject *furca_codec_unpack(struct furca_view view, PyObject *hook, PyObject *memory);
+
+/* Text as a str, with bytes that are no UTF-8 kept as surrogates; None where there is none (at is NULL). New reference, or NULL with an exception. */
+PyObject *furca_codec_text(struct furca_view view);

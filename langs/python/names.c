@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bridge/wire/pack.h"
+#include "langs/python/codec.h"
 
 #include "base/banned.h"
 
@@ -108,7 +110,7 @@ PyObject *furca_names_label(struct furca_view label)
 		number = number * 10 + (unsigned)(*at - '0');
 	if (at == label.end)
 		return PyLong_FromUnsignedLongLong(number);
-	return PyUnicode_DecodeUTF8((const char *)label.at, (Py_ssize_t)furca_view_size(label), "surrogateescape");
+	return furca_codec_text(label);
 }
 
 /* What a call did, on the way to its report. */
@@ -213,16 +215,11 @@ static int collect(struct report *r, const struct table *now)
 	return failed;
 }
 
-static void pack_text(msgpack_packer *pk, const char *text)
-{
-	msgpack_pack_str_with_body(pk, text, strlen(text));
-}
-
 static int pack_group(msgpack_packer *pk, const char *key, PyObject *group)
 {
 	Py_ssize_t n = PyList_Size(group), shown = n < FURCA_NAMES_MAX ? n : FURCA_NAMES_MAX;
 
-	pack_text(pk, key);
+	furca_pack_text(pk, key);
 	msgpack_pack_array(pk, (size_t)shown);
 	for (Py_ssize_t i = 0; i < shown; i++) {
 		PyObject *bytes = PyUnicode_AsEncodedString(PyList_GetItem(group, i), "utf-8", "backslashreplace");
@@ -248,7 +245,7 @@ static int pack(const struct report *r, struct furca_buf *ret)
 	if (pack_group(&pk, "added", r->added) < 0 || pack_group(&pk, "rebound", r->rebound) < 0 ||
 	    pack_group(&pk, "deleted", r->deleted) < 0)
 		return -1;
-	pack_text(&pk, "count");
+	furca_pack_text(&pk, "count");
 	msgpack_pack_int64(&pk, PyList_Size(r->added) + PyList_Size(r->rebound) + PyList_Size(r->deleted));
 	return 0;
 }

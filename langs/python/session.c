@@ -27,18 +27,10 @@ static struct {
 	PyThreadState *idle;  /* saved while waiting */
 } session;
 
-static PyObject *text_of(struct furca_view view)
-{
-	if (!view.at)
-		Py_RETURN_NONE;
-	return PyUnicode_DecodeUTF8((const char *)view.at, (Py_ssize_t)furca_view_size(view),
-				    "surrogateescape");
-}
-
 static void session_inspect(void *data, struct furca_view detail, struct furca_view name,
 			    struct furca_buf *out)
 {
-	PyObject *state = NULL, *detail_text = text_of(detail), *name_text = text_of(name);
+	PyObject *state = NULL, *detail_text = furca_codec_text(detail), *name_text = furca_codec_text(name);
 
 	if (detail_text && name_text)
 		state = PyObject_CallMethod(session.calls, "inspect", "OO", detail_text, name_text);

@@ -11,6 +11,7 @@
 
 #include "bridge/wire/frame.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 #include "snapshot/clone.h"
 #include "snapshot/init.h"
 
@@ -30,12 +31,6 @@ static PyObject *fail(const struct furca_err *err)
 	return NULL;
 }
 
-static void pack_text(msgpack_packer *packer, const char *text)
-{
-	(void)msgpack_pack_str(packer, strlen(text));
-	(void)msgpack_pack_str_body(packer, text, strlen(text));
-}
-
 static int ask_for_cell(struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
@@ -46,9 +41,9 @@ static int ask_for_cell(struct furca_err *err)
 	msgpack_packer packer;
 	size_t offset = furca_frame_begin(&buf, &packer, FURCA_INIT_CELL, 1, 2);
 
-	pack_text(&packer, "namespaces");
+	furca_pack_text(&packer, "namespaces");
 	(void)msgpack_pack_uint32(&packer, CELL);
-	pack_text(&packer, "upper_bytes");
+	furca_pack_text(&packer, "upper_bytes");
 	(void)msgpack_pack_uint32(&packer, 256U << 20);
 	int r = furca_frame_end(&buf, offset, 0);
 	if (r == 0)

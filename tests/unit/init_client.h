@@ -9,18 +9,13 @@
 
 #include "bridge/wire/frame.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 #include "snapshot/barriers.h"
 #include "snapshot/init.h"
 
 static struct furca_proc init;
 static struct furca_fd init_control;
 static struct furca_buf init_in;
-
-__attribute__((unused)) static void pack_text(msgpack_packer *packer, const char *text)
-{
-	(void)msgpack_pack_str(packer, strlen(text));
-	(void)msgpack_pack_str_body(packer, text, strlen(text));
-}
 
 __attribute__((unused)) static void init_start(void)
 {
@@ -88,13 +83,13 @@ __attribute__((unused)) static bool init_cell(int control, unsigned namespaces, 
 	struct furca_view error;
 	size_t offset = furca_frame_begin(&buf, &packer, FURCA_INIT_CELL, 9, 4);
 
-	pack_text(&packer, "namespaces");
+	furca_pack_text(&packer, "namespaces");
 	(void)msgpack_pack_uint32(&packer, namespaces);
-	pack_text(&packer, "network");
+	furca_pack_text(&packer, "network");
 	(void)(network ? msgpack_pack_true(&packer) : msgpack_pack_false(&packer));
-	pack_text(&packer, "upper_bytes");
+	furca_pack_text(&packer, "upper_bytes");
 	(void)msgpack_pack_uint64(&packer, upper_bytes);
-	pack_text(&packer, "keep_pid");
+	furca_pack_text(&packer, "keep_pid");
 	(void)msgpack_pack_uint32(&packer, 0);
 	ck_assert_int_eq(furca_frame_end(&buf, offset, 0), 0);
 	ck_assert_int_eq(furca_frame_send(control, buf.data, buf.len, NULL, 0), 0);
@@ -114,7 +109,7 @@ __attribute__((unused)) static uint64_t init_changes(int control, uint64_t max, 
 	msgpack_packer packer;
 	size_t offset = furca_frame_begin(&buf, &packer, FURCA_INIT_CHANGES, 10, 1), used = 0;
 
-	pack_text(&packer, "max");
+	furca_pack_text(&packer, "max");
 	(void)msgpack_pack_uint64(&packer, max);
 	ck_assert_int_eq(furca_frame_end(&buf, offset, 0), 0);
 	ck_assert_int_eq(furca_frame_send(control, buf.data, buf.len, NULL, 0), 0);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/coordinate.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 #include "snapshot/clone.h"
 
 static struct furca_registry registry;
@@ -18,18 +18,13 @@ static bool venv_known(void *user, uint64_t venv)
 
 static const struct furca_coordinates at = {.registry = &registry, .default_timeout_us = 5000000, .venv_known = venv_known};
 
-static struct furca_view text(const char *s)
-{
-	return (struct furca_view){(const uint8_t *)s, (const uint8_t *)s + strlen(s)};
-}
-
 static void add(struct furca_entry *entry, const char *language, uint64_t venv, uint64_t id, const char *name)
 {
 	memset(entry, 0, sizeof(*entry));
 	entry->key = (struct furca_key){furca_lang_find(language, strlen(language)), venv, id};
 	ck_assert_int_eq(furca_registry_add(&registry, entry, NULL), 0);
 	if (name)
-		ck_assert_int_eq(furca_registry_bind(&registry, entry, text(name)), 0);
+		ck_assert_int_eq(furca_registry_bind(&registry, entry, furca_text_view(name)), 0);
 }
 
 static void setup(void)

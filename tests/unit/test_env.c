@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "engine/env.h"
 #include "engine/loop.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 
 #define EMPTY "[project]\ndependencies = []\n"
 #define OTHER "# the same, with one requirement that is not for this system\n[project]\ndependencies = [\"x; sys_platform == 'never'\"]\n"

@@ -8,22 +8,18 @@
 
 #include "bridge/wire/frame.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 
 #include "tests/unit/harness.h"
 #include "tests/unit/random.h"
-
-static void pack_text(msgpack_packer *packer, const char *text)
-{
-	msgpack_pack_str_with_body(packer, text, strlen(text));
-}
 
 static void put(struct furca_buf *buf, uint64_t call, const char *code, unsigned n_fds)
 {
 	msgpack_packer packer;
 	size_t offset = furca_frame_begin(buf, &packer, FURCA_HOST_RUN, call, 1);
 
-	pack_text(&packer, "code");
-	pack_text(&packer, code);
+	furca_pack_text(&packer, "code");
+	furca_pack_text(&packer, code);
 	ck_assert_int_eq(furca_frame_end(buf, offset, n_fds), 0);
 }
 

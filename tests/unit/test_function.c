@@ -7,7 +7,7 @@
 
 #include "engine/function.h"
 #include "engine/loop.h"
-#include "engine/pack.h"
+#include "bridge/wire/pack.h"
 
 static struct furca_loop *loop;
 static struct furca_store *store;

@@ -24,7 +24,7 @@ static void pack_texts(msgpack_packer *packer, const char *const *texts)
 		n++;
 	(void)msgpack_pack_array(packer, n);
 	for (size_t i = 0; i < n; i++)
-		pack_text(packer, texts[i]);
+		furca_pack_text(packer, texts[i]);
 }
 
 static void spawn(uint64_t call, const char *cwd, const char *const *argv, int host, int capability, int out)
@@ -34,12 +34,12 @@ static void spawn(uint64_t call, const char *cwd, const char *const *argv, int h
 	static const char *const env[] = {"PATH=/usr/bin:/bin", "FURCA_TEST=yes", NULL};
 	size_t offset = furca_frame_begin(&buf, &packer, FURCA_INIT_SPAWN, call, 3);
 
-	pack_text(&packer, "argv");
+	furca_pack_text(&packer, "argv");
 	pack_texts(&packer, argv);
-	pack_text(&packer, "env");
+	furca_pack_text(&packer, "env");
 	pack_texts(&packer, env);
-	pack_text(&packer, "cwd");
-	pack_text(&packer, cwd);
+	furca_pack_text(&packer, "cwd");
+	furca_pack_text(&packer, cwd);
 	ck_assert_int_eq(furca_frame_end(&buf, offset, 3), 0);
 	ck_assert_int_eq(furca_frame_send(init_control.n, buf.data, buf.len, (int[]){host, capability, out}, 3), 0);
 	furca_buf_done(&buf);

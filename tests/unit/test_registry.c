@@ -5,11 +5,6 @@
 
 #include "engine/registry.h"
 
-static struct furca_view text(const char *s)
-{
-	return (struct furca_view){(const uint8_t *)s, (const uint8_t *)s + strlen(s)};
-}
-
 static const struct furca_lang *lang(const char *name)
 {
 	return furca_lang_find(name, strlen(name));
@@ -46,16 +41,16 @@ START_TEST(names_belong_to_one_session)
 	furca_registry_init(&r, 20);
 	ck_assert_int_eq(furca_registry_add(&r, &a, NULL), 0);
 	ck_assert_int_eq(furca_registry_add(&r, &b, NULL), 0);
-	ck_assert_int_eq(furca_registry_bind(&r, &a, text("audit")), 0);
-	ck_assert_int_eq(furca_registry_bind(&r, &a, text("audit")), 0);
-	ck_assert_int_eq(furca_registry_bind(&r, &a, text("books")), 0);
+	ck_assert_int_eq(furca_registry_bind(&r, &a, furca_text_view("audit")), 0);
+	ck_assert_int_eq(furca_registry_bind(&r, &a, furca_text_view("audit")), 0);
+	ck_assert_int_eq(furca_registry_bind(&r, &a, furca_text_view("books")), 0);
 	ck_assert_uint_eq(a.n_names, 2);
-	ck_assert_ptr_eq(furca_registry_by_name(&r, text("audit")), &a);
-	ck_assert_ptr_eq(furca_registry_by_name(&r, text("books")), &a);
-	ck_assert_ptr_null(furca_registry_by_name(&r, text("book")));
+	ck_assert_ptr_eq(furca_registry_by_name(&r, furca_text_view("audit")), &a);
+	ck_assert_ptr_eq(furca_registry_by_name(&r, furca_text_view("books")), &a);
+	ck_assert_ptr_null(furca_registry_by_name(&r, furca_text_view("book")));
 	ck_assert_ptr_eq(furca_registry_by_id(&r, &b.key), &b);
 	furca_registry_remove(&r, &a);
-	ck_assert_ptr_null(furca_registry_by_name(&r, text("audit")));
+	ck_assert_ptr_null(furca_registry_by_name(&r, furca_text_view("audit")));
 	furca_registry_remove(&r, &b);
 	furca_registry_done(&r);
 }

@@ -23,6 +23,13 @@ static inline void furca_pack_text(msgpack_packer *pk, const char *text)
 	furca_pack_bytes(pk, text, strlen(text));
 }
 
+/* An entry of a map whose value is text. */
+static inline void furca_pack_entry(msgpack_packer *pk, const char *key, const char *text)
+{
+	furca_pack_text(pk, key);
+	furca_pack_text(pk, text);
+}
+
 /* nil for NULL */
 static inline void furca_pack_text_or_nil(msgpack_packer *pk, const char *text)
 {
