@@ -120,3 +120,11 @@ int furca_proc_wait(const struct furca_proc *proc, int block, int *ret_status)
 		*ret_status = as_wait_status(&info);
 	return 1;
 }
+
+pid_t furca_proc_listed(DIR *proc)
+{
+	for (struct dirent *e; (e = readdir(proc));)
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
+			return (pid_t)strtol(e->d_name, NULL, 10);
+	return 0;
+}

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <dirent.h>
 #include <spawn.h>
 #include <sys/types.h>
 
@@ -34,6 +35,9 @@ int furca_proc_open(pid_t pid, struct furca_proc *ret);
 
 /* The pid that a received pidfd stands for, read from fdinfo; 0 where the process is gone, or -errno. */
 pid_t furca_proc_pid_of(int pidfd);
+
+/* The next process that a directory stream of /proc lists, by its number; 0: there is none more. */
+pid_t furca_proc_listed(DIR *proc);
 
 /* pidfd_send_signal. 0, -ESRCH where it has ended, or -errno. */
 int furca_proc_signal(const struct furca_proc *proc, int sig);

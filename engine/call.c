@@ -208,6 +208,14 @@ static json_t *list_of(struct furca_view packed)
 	return list;
 }
 
+static bool allows_all(const struct furca_view within[2], const json_t *name)
+{
+	const uint8_t *at = (const uint8_t *)json_string_value(name);
+	struct furca_view view = {at, at ? at + json_string_length(name) : at};
+
+	return at && furca_capability_allows(within[0], view) && furca_capability_allows(within[1], view);
+}
+
 /* What it may call, as a packed array that the lanes compare with: the names that stand in its own list and in its callers'. */
 static int pack_allowed(struct furca_call *call, const struct furca_call_request *request)
 {
@@ -215,7 +223,6 @@ static int pack_allowed(struct furca_call *call, const struct furca_call_request
 	struct furca_view first = furca_view_size(within[0]) ? within[0] : within[1];
 	json_t *list, *name;
 	msgpack_packer pk;
-	uint32_t count = 0;
 	size_t i;
 
 	if (!request->capabilities && furca_view_size(first) == 0)
@@ -225,22 +232,13 @@ static int pack_allowed(struct furca_call *call, const struct furca_call_request
 		json_decref(list);
 		return -EINVAL;
 	}
-	for (int pass = 0; pass < 2; pass++) {
-		if (pass == 1) {
-			furca_packer(&pk, &call->allowed);
-			msgpack_pack_array(&pk, count);
-		}
-		json_array_foreach(list, i, name) {
-			const uint8_t *at = (const uint8_t *)json_string_value(name);
-			struct furca_view view = {at, at ? at + json_string_length(name) : at};
-
-			if (!at || !furca_capability_allows(within[0], view) || !furca_capability_allows(within[1], view))
-				continue;
-			count += pass == 0;
-			if (pass == 1)
-				furca_pack_bytes(&pk, view.at, furca_view_size(view));
-		}
-	}
+	for (i = json_array_size(list); i-- > 0;)
+		if (!allows_all(within, json_array_get(list, i)))
+			(void)json_array_remove(list, i);
+	furca_packer(&pk, &call->allowed);
+	msgpack_pack_array(&pk, json_array_size(list));
+	json_array_foreach(list, i, name)
+		furca_pack_bytes(&pk, json_string_value(name), json_string_length(name));
 	json_decref(list);
 	return call->allowed.failed;
 }

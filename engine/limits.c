@@ -1,6 +1,5 @@
 #include "engine/limits.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -86,13 +85,11 @@ static int sweep_once(struct furca_engine *engine, uint64_t tag)
 
 	if (!dir)
 		return 0;
-	for (struct dirent *e; (e = readdir(dir));) {
+	for (pid_t pid; (pid = furca_proc_listed(dir));) {
 		struct rlimit limit;
 		struct stat_line line;
-		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
 
-		if (!isdigit((unsigned char)e->d_name[0]) || prlimit(pid, RLIMIT_RTTIME, NULL, &limit) < 0 ||
-		    limit.rlim_max != TAG_BASE + tag || is_host(engine, pid))
+		if (prlimit(pid, RLIMIT_RTTIME, NULL, &limit) < 0 || limit.rlim_max != TAG_BASE + tag || is_host(engine, pid))
 			continue;
 		struct furca_proc proc;
 		if (furca_proc_open(pid, &proc) < 0)
@@ -258,12 +255,11 @@ int furca_limits_signal_children(const struct furca_host *host, int sig, int64_t
 	DIR *dir = opendir("/proc");
 	if (!dir)
 		return 0;
-	for (struct dirent *e; (e = readdir(dir));) {
-		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+	for (pid_t pid; (pid = furca_proc_listed(dir));) {
 		struct furca_proc proc;
 		struct stat_line line, again;
 
-		if (!isdigit((unsigned char)e->d_name[0]) || !read_stat(pid, &line) || line.start < since || line.state == 'Z' ||
+		if (!read_stat(pid, &line) || line.start < since || line.state == 'Z' ||
 		    !works_for(pid, &line, root, own.session, host->tag) || is_host(host->engine, pid) ||
 		    signalled_before(signalled, pid, line.start) || furca_proc_open(pid, &proc) < 0)
 			continue;

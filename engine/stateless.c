@@ -42,6 +42,14 @@ static void again(struct furca_call *call)
 	}
 }
 
+static void run(struct furca_call *call)
+{
+	call->queue_us = (uint64_t)(call->asked_clone_us - call->asked_us);
+	if (furca_call_run(call) < 0 && call->error_type)
+		furca_call_finish(call);
+	/* A host that cannot be reached has died; on_dead decides. */
+}
+
 static void on_dead(void *owner, struct furca_host *host)
 {
 	struct furca_call *call = owner;
@@ -84,10 +92,7 @@ static void cloned(void *owner, struct furca_host *host, struct furca_view body,
 		furca_call_finish(call);
 		return;
 	}
-	call->queue_us = (uint64_t)(call->asked_clone_us - call->asked_us);
-	if (furca_call_run(call) < 0 && call->error_type)
-		furca_call_finish(call);
-	/* A host that cannot be reached has died; on_dead decides. */
+	run(call);
 }
 
 struct furca_spare {
@@ -185,12 +190,10 @@ static bool spare_use(struct furca_call *call, struct furca_host *zygote)
 	call->host->spare = false;
 	call->own_host = true;
 	call->asked_clone_us = furca_now_us();
-	call->queue_us = (uint64_t)(call->asked_clone_us - call->asked_us);
 	spare->host = NULL;
 	spare->ready = false;
 	spare_want(call->engine, zygote);
-	if (furca_call_run(call) < 0 && call->error_type)
-		furca_call_finish(call);
+	run(call);
 	return true;
 }
 
@@ -276,9 +279,7 @@ static void launched(void *owner, struct furca_host *zygote, const struct furca_
 		furca_call_finish(call);
 	} else if (call->harmless) {
 		clone_in_cell(call, zygote);
-	} else {
-		if (spare_use(call, zygote))
-			return;
+	} else if (!spare_use(call, zygote)) {
 		spare_want(call->engine, zygote);
 		clone_zygote(call, zygote);
 	}

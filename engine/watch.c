@@ -1,6 +1,5 @@
 #include "engine/watch.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <stdlib.h>
 
@@ -47,9 +46,8 @@ static void add_up(const struct furca_engine *engine, struct sum *sums, unsigned
 {
 	DIR *dir = opendir("/proc");
 
-	for (struct dirent *e; dir && (e = readdir(dir));) {
-		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
-		uint64_t tag = isdigit((unsigned char)e->d_name[0]) ? furca_limits_tag_of(pid) : 0;
+	for (pid_t pid; dir && (pid = furca_proc_listed(dir));) {
+		uint64_t tag = furca_limits_tag_of(pid);
 		struct furca_host *host = tag ? watched(engine, tag) : NULL;
 
 		for (unsigned i = 0; host && i < n; i++)
