@@ -22,7 +22,7 @@ static void back_pressure(struct furca_peer *peer)
 	peer->paused = pause;
 	if (!peer->frames)
 		furca_loop_recv_pause(peer->server->loop, peer->recv_op, pause);
-	else if (!pause)
+	else if (!pause && !peer->receiving)
 		(void)furca_loop_defer(peer->server->loop, on_unpaused, peer, &peer->unpause_op);
 }
 
@@ -113,6 +113,8 @@ static void push(struct furca_peer *peer)
 {
 	struct furca_conn *conn = &peer->conn;
 
+	if (peer->receiving && conn->state == FURCA_CONN_OPEN)
+		return; /* who has the answer to its hello may send descriptors */
 	if (conn->state != FURCA_CONN_CLOSED && !peer->send_op && conn->out.len > 0 && !send_now(peer) && push_out(peer) < 0)
 		furca_conn_step(conn, FURCA_CONN_GONE);
 	if (conn->state == FURCA_CONN_ENDING && !peer->send_op && conn->out.len == 0)
@@ -231,13 +233,29 @@ static void on_unpaused(void *owner)
 	on_readable(peer, 0);
 }
 
+/* The ring has handed over all that it took, so that nothing is lost or overtaken. */
+static void on_receive_stopped(void *owner)
+{
+	struct furca_peer *peer = owner;
+
+	peer->receiving = false;
+	peer->recv_op = FURCA_OP_NONE;
+	if (furca_loop_poll(peer->server->loop, peer->fd.n, POLLIN | POLLRDHUP, on_readable, peer, &peer->recv_op) < 0)
+		furca_conn_step(&peer->conn, FURCA_CONN_GONE);
+	push(peer);
+}
+
 int furca_peer_take_frames(struct furca_peer *peer)
 {
 	if (peer->frames)
 		return 0;
-	peer->frames = true;
-	furca_loop_drop(peer->server->loop, &peer->recv_op);
-	return furca_loop_poll(peer->server->loop, peer->fd.n, POLLIN | POLLRDHUP, on_readable, peer, &peer->recv_op);
+	peer->frames = peer->receiving = true;
+	int r = furca_loop_recv_stop(peer->server->loop, &peer->recv_op, on_receive_stopped);
+	if (r < 0) {
+		peer->receiving = false;
+		furca_conn_step(&peer->conn, FURCA_CONN_GONE);
+	}
+	return r;
 }
 
 int furca_peer_receive(struct furca_peer *peer)

@@ -27,6 +27,7 @@ struct furca_peer {
 	struct furca_conn conn;
 	furca_op_id recv_op, send_op, flush_op, unpause_op;
 	bool paused;
+	bool receiving; /* by the ring still, with `frames` set: until what it has taken from the socket has come */
 	bool frames; /* asked for arrays: descriptors come and go beside its messages */
 };
 
@@ -36,7 +37,8 @@ void furca_peer_free(struct furca_peer *peer);
 /* Begins to receive. 0 or -errno. */
 int furca_peer_receive(struct furca_peer *peer);
 
-/* From here on descriptors may come beside the bytes, so they are received in another way. 0 or -errno. */
+/* Descriptors may come beside the bytes from the next answer on, which waits until they are received in another way. 0, or -errno: the
+ * connection ends. */
 int furca_peer_take_frames(struct furca_peer *peer);
 
 /* To be called after anything was queued below an event: what one turn of the loop makes goes out in one send. */

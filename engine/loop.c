@@ -301,6 +301,35 @@ void furca_loop_recv_pause(struct furca_loop *loop, furca_op_id id, bool pause)
 		arm(loop, op, id);
 }
 
+int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_stopped_fn *fn)
+{
+	struct op *op = furca_ops_find(loop->ops, *id);
+	void *owner = op->owner;
+
+	if (!op->armed) {
+		end_op(loop, op, *id);
+		*id = FURCA_OP_NONE;
+		return furca_loop_defer(loop, fn, owner, id);
+	}
+	op->stopped = fn;
+	cancel_in_kernel(loop, op, *id);
+	return 0;
+}
+
+/* What a receive does once the kernel has ended it without an error: it goes on, waits, or has come to its end. */
+static void recv_ended(struct furca_loop *loop, struct op *op, furca_op_id id)
+{
+	furca_stopped_fn *fn = op->stopped;
+	void *owner = op->owner;
+
+	if (fn) {
+		end_op(loop, op, id);
+		fn(owner);
+	} else if (!op->paused) {
+		arm(loop, op, id);
+	}
+}
+
 static void accepted(struct furca_loop *loop, struct op *op, furca_op_id id, int res)
 {
 	furca_accept_fn *fn = (furca_accept_fn *)op->fn;
@@ -333,8 +362,8 @@ static void received(struct furca_loop *loop, struct op *op, furca_op_id id, int
 		return;
 	}
 	if (res == -ECANCELED || res == -ENOBUFS || res == -EINTR || res == -EAGAIN) {
-		if (!op->armed && !op->paused)
-			arm(loop, op, id);
+		if (!op->armed)
+			recv_ended(loop, op, id);
 		return;
 	}
 	if (res <= 0) {
@@ -347,8 +376,8 @@ static void received(struct furca_loop *loop, struct op *op, furca_op_id id, int
 	}
 	fn(owner, data, res);
 	op = furca_ops_find(loop->ops, id);
-	if (op && !op->detached && !op->armed && !op->paused)
-		arm(loop, op, id);
+	if (op && !op->detached && !op->armed)
+		recv_ended(loop, op, id);
 }
 
 /* Without provided buffers: readable, so one recv into the loop's own memory, and ask again (level-triggered). */

@@ -62,6 +62,14 @@ int furca_loop_recv(struct furca_loop *loop, int fd, furca_recv_fn *fn, void *ow
 void furca_loop_recv_pause(struct furca_loop *loop, furca_op_id id, bool pause);
 
 /*
+ * Ends a receive so that its socket can be read in another way: what the kernel has taken from the socket already still comes to the receive's
+ * own function, then `fn` is called once, and the operation has ended. Until then *id is valid, to be cancelled or not; it may have changed.
+ * 0 or -ENOBUFS. At the end of file or after an error fn is not called.
+ */
+typedef void furca_stopped_fn(void *owner);
+int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_stopped_fn *fn);
+
+/*
  * Sends all bytes of `buf` on a stream socket. The loop takes the content of *buf (leaves it empty) and hands it back to `fn`, with 0
  * or -errno, to be used again, or freed if fn leaves it there. One send at a time on a socket. If cancelled, what was
  * begun may still go out.

@@ -12,6 +12,7 @@ struct op {
 	bool armed;	   /* the kernel has it: a completion is to come */
 	bool detached;	   /* cancelled: its function is not called any more, the slot waits for the last completion */
 	bool paused;
+	furca_stopped_fn *stopped; /* of a receive that is to end: called once nothing more will come by it */
 	bool multi;	   /* was asked for in the newer form */
 	bool in_heap;
 	int fd;

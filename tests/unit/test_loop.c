@@ -26,7 +26,7 @@ struct stream {
 	struct furca_buf got;
 	furca_op_id op, other;
 	size_t end_at;
-	int calls, sent, ended;
+	int calls, sent, ended, fd;
 };
 
 static void on_bytes(void *owner, const uint8_t *data, ssize_t n)
@@ -129,6 +129,61 @@ START_TEST(a_pause_loses_nothing)
 	furca_buf_done(&s.got);
 	(void)close(pair[0]);
 	(void)close(pair[1]);
+}
+END_TEST
+
+/* The other way of reading: by poll and recv, from where the ring left off. */
+static void on_more(void *owner, unsigned revents)
+{
+	struct stream *s = owner;
+	uint8_t data[4096];
+	ssize_t n;
+
+	while ((n = recv(s->fd, data, sizeof(data), MSG_DONTWAIT)) > 0)
+		on_bytes(s, data, n);
+}
+
+static void on_stopped(void *owner)
+{
+	struct stream *s = owner;
+
+	s->ended++;
+	ck_assert_int_eq(furca_loop_poll(s->loop, s->fd, POLLIN, on_more, s, &s->op), 0);
+}
+
+static void stop_now(void *owner)
+{
+	struct stream *s = owner;
+
+	ck_assert_int_eq(furca_loop_recv_stop(s->loop, &s->op, on_stopped), 0);
+}
+
+/* At moments of all kinds: before anything came, while data flows, while the receive is paused. */
+START_TEST(a_receive_is_stopped_and_nothing_is_lost)
+{
+	for (int i = 0; i < 40; i++) {
+		struct stream s = {.loop = new_loop(_i), .end_at = 4 << 20};
+		struct furca_buf buf = {0};
+		furca_op_id timer;
+		int pair[2];
+
+		ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+		s.fd = pair[1];
+		fill(&buf, 4 << 20);
+		ck_assert_int_eq(furca_loop_recv(s.loop, pair[1], on_bytes, &s, &s.op), 0);
+		ck_assert_int_eq(furca_loop_send(s.loop, pair[0], &buf, on_sent, &s, &s.other), 0);
+		if (i % 4 == 3)
+			ck_assert_int_eq(furca_loop_timer(s.loop, furca_now_us() + i * 10, pause_now, &s, &timer), 0);
+		ck_assert_int_eq(furca_loop_timer(s.loop, furca_now_us() + i * 30, stop_now, &s, &timer), 0);
+		ck_assert_int_eq(furca_loop_run(s.loop, NULL), 0);
+		ck_assert_uint_eq(s.got.len, s.end_at);
+		ck_assert(in_order(&s.got));
+		ck_assert_int_le(s.ended, 1);
+		furca_loop_free(s.loop);
+		furca_buf_done(&s.got);
+		(void)close(pair[0]);
+		(void)close(pair[1]);
+	}
 }
 END_TEST
 
@@ -315,6 +370,7 @@ int main(void)
 	tcase_set_timeout(t, 30);
 	tcase_add_loop_test(t, a_big_message_goes_through_whole, 0, 2);
 	tcase_add_loop_test(t, a_pause_loses_nothing, 0, 2);
+	tcase_add_loop_test(t, a_receive_is_stopped_and_nothing_is_lost, 0, 2);
 	tcase_add_loop_test(t, many_connections_are_accepted, 0, 2);
 	tcase_add_loop_test(t, timers_come_in_order_and_can_be_cancelled, 0, 2);
 	tcase_add_loop_test(t, a_pipe_is_polled_to_its_end, 0, 2);
