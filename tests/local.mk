@@ -14,6 +14,10 @@ TESTS += \
 EXTRA_DIST += tests/e2e tests/cases-expected-fail.txt tests/cases_mcp.py
 TESTS += tests/e2e/run.sh
 
+# Each within its time.
+LOG_COMPILER = $(SHELL) $(srcdir)/tests/bounded.sh
+dist_check_SCRIPTS += tests/bounded.sh
+
 # What a test may use: where the program is, how headers are compiled.
 AM_TESTS_ENVIRONMENT = \
 	FURCA='$(abs_top_builddir)/furca'; export FURCA; \
@@ -91,8 +95,8 @@ dist-hook:
 
 # A thousand clones of each thread test and 30 seconds of everything at once (half an hour); the seeds are printed.
 check-clones: all $(check_PROGRAMS)
-	FURCA_TEST_N=1000 FURCA_STRESS_S=30 $(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='$(clone_tests) tests/stress/clone_stress'
+	FURCA_TEST_MINUTES=0 FURCA_TEST_N=1000 FURCA_STRESS_S=30 $(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='$(clone_tests) tests/stress/clone_stress'
 # Libraries with pools of threads, from the index: 200 read-only calls of each (half an hour, 1 GB).
 check-libraries: all
-	FURCA_SLOW=1 FURCA_LIBRARY_CALLS=200 $(AM_TESTS_ENVIRONMENT) $(SHELL) $(srcdir)/tests/e2e/run.sh $(srcdir)/tests/e2e/test_libraries.py
+	FURCA_SLOW=1 FURCA_LIBRARY_CALLS=200 FURCA_TEST_SECONDS=3000 FURCA_E2E_MINUTES=0 $(AM_TESTS_ENVIRONMENT) $(SHELL) $(srcdir)/tests/e2e/run.sh $(srcdir)/tests/e2e/test_libraries.py
 .PHONY: check-clones check-libraries

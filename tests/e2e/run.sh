@@ -1,5 +1,7 @@
 #!/bin/sh
 # Runs the end-to-end tests: all, or the files and options given. 77: cannot run here.
+# A test may take FURCA_TEST_SECONDS (300; needs python3-pytest-timeout) and all of them FURCA_E2E_MINUTES (35; 0: no bound): what hangs fails,
+# with each thread's stack.
 # In CI what failed is run once more, since a shared machine may have been too slow for a moment; what fails twice has failed, and
 # what did not is named.
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +16,13 @@ export FURCA PYTHONDONTWRITEBYTECODE=1
 [ $# -gt 0 ] || set -- "$here"
 cache=$(mktemp -d) || exit 1
 trap 'rm -rf "$cache"' EXIT
-run() { /usr/bin/python3 -m pytest -q -o cache_dir="$cache/pytest" --rootdir="$here" -ra "$@"; }
+bound=
+if /usr/bin/python3 -c 'import pytest_timeout' 2>/dev/null; then bound="--timeout=${FURCA_TEST_SECONDS:-300}"; fi
+# shellcheck disable=SC2086
+run() {
+	timeout --foreground -s INT -k 60 "${FURCA_E2E_MINUTES:-35}m" /usr/bin/python3 -m pytest -q $bound --durations=10 \
+		-o cache_dir="$cache/pytest" --rootdir="$here" -ra "$@"
+}
 
 if [ "$CI" = true ]; then
 	run "$@" >"$cache/out" 2>&1
