@@ -85,7 +85,7 @@ furca_SOURCES = bridge/furca.c
 furca_LDADD = libfurca-cli.la libfurca-bridge.la libfurca-client.la libfurca-engine.la libfurca-lang.la \
 	libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(URING_LIBS) $(MSGPACK_LIBS) $(JANSSON_LIBS) $(SQLITE_LIBS) \
 	$(CAP_LIBS) $(SECCOMP_LIBS)
-furca_LDFLAGS = $(AM_LDFLAGS) -pthread
+furca_LDFLAGS = $(AM_LDFLAGS) $(FURCA_PROGRAM_LDFLAGS) -pthread
 
 dist_man_MANS += man/furca.1
 # bash-completion finds NAME.bash as well as NAME.

@@ -34,7 +34,7 @@ pkglibexec_PROGRAMS += furca-python
 furca_python_SOURCES = langs/python/main.c
 furca_python_CPPFLAGS = $(AM_CPPFLAGS) $(PYTHON_EMBED_CFLAGS) -DFURCA_PYTHON=\"$(PYTHON)\"
 furca_python_LDADD = libfurca-python.la libfurca-host.la $(PYTHON_EMBED_LIBS) $(MSGPACK_LIBS)
-furca_python_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
+furca_python_LDFLAGS = $(AM_LDFLAGS) $(FURCA_PROGRAM_LDFLAGS) -Wl,--export-dynamic
 
 # The module that an environment's interpreter loads, whatever its version from 3.9 on.
 host_DATA += _furca_host.abi3.so

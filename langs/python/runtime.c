@@ -1,6 +1,7 @@
 #include "langs/python/runtime.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -163,10 +164,23 @@ void furca_runtime_watch_forks(void (*flush)(void))
 		PyErr_Clear();
 }
 
+static int names_openssl(struct dl_phdr_info *info, size_t size, void *data)
+{
+	(void)size;
+	(void)data;
+	return info->dlpi_name && strstr(info->dlpi_name, "libcrypto") != NULL;
+}
+
+/* Without the search through files that dlopen makes for a library that is not loaded. */
+static bool has_openssl(void)
+{
+	return dl_iterate_phdr(names_openssl, NULL) != 0;
+}
+
 void furca_runtime_prepare_openssl(void)
 {
 	static bool done;
-	void *library = done ? NULL : dlopen("libcrypto.so.3", RTLD_NOLOAD | RTLD_LAZY);
+	void *library = done || !has_openssl() ? NULL : dlopen("libcrypto.so.3", RTLD_NOLOAD | RTLD_LAZY);
 
 	if (!library)
 		return;
@@ -180,7 +194,7 @@ void furca_runtime_reseed_openssl(void)
 	static const char *const names[] = {"libcrypto.so.3", "libcrypto.so.1.1", NULL};
 	unsigned char fresh[32];
 
-	for (int i = 0; names[i]; i++) {
+	for (int i = 0; has_openssl() && names[i]; i++) {
 		void *library = dlopen(names[i], RTLD_NOLOAD | RTLD_LAZY);
 		void (*add)(const void *, int, double) = NULL;
 

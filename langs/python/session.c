@@ -85,6 +85,11 @@ static void session_cloned(void *data, enum furca_clone_role role,
 			   const struct furca_clone_report *report)
 {
 	bool forked = report->way == FURCA_WAY_FORK;
+
+	furca_call_parked(report->parked);
+	/* A snapshot runs nothing before it is promoted, and each of its clones comes here by itself. */
+	if (role == FURCA_CLONE_SNAPSHOT && !forked)
+		return;
 	PyObject *state = PyObject_CallMethod(session.calls, "before_forked", "O",
 					      forked ? Py_True : Py_False),
 		 *result;
@@ -99,7 +104,12 @@ static void session_cloned(void *data, enum furca_clone_role role,
 		furca_call_told("furca: after a clone");
 	Py_XDECREF(result);
 	Py_XDECREF(state);
-	furca_call_parked(report->parked);
+}
+
+/* The session went on drawing random bytes from the same state. */
+static void session_promoted(void *data)
+{
+	furca_runtime_reseed_openssl();
 }
 
 static const struct furca_host_lang session_lang = {
@@ -112,6 +122,7 @@ static const struct furca_host_lang session_lang = {
 	.idle_signal = session_idle_signal,
 	.clone_begin = session_clone_begin,
 	.cloned = session_cloned,
+	.promoted = session_promoted,
 	.park = furca_parked_is,
 };
 
