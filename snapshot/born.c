@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "snapshot/freeze.h"
+#include "snapshot/interrupted.h"
 #include "snapshot/offsets.h"
 #include "snapshot/raw.h"
 
@@ -42,7 +43,7 @@ uint32_t furca_born_parking(const struct furca_thread *thread)
 		return FURCA_THREAD_HELD;
 	if (args->role == FURCA_CLONE_SNAPSHOT)
 		return FURCA_THREAD_SUSPENDED;
-	if (args->park && args->park(args->park_data, thread->tid, furca_thread_pthread(thread)))
+	if (args->park && args->park(args->park_data, furca_thread_pthread(thread), furca_interrupted_call(thread)))
 		return FURCA_THREAD_HELD;
 	return FURCA_THREAD_RUNS;
 }

@@ -62,10 +62,11 @@ enum furca_clone_way {
 };
 
 /*
- * Says whether a thread stays parked in the clone (true) or runs on. Called while the world stands still, in the caller and in the
- * clone: must be async-signal-safe and answer alike. Not asked about the caller's thread, nor about threads parked already.
+ * Says whether a thread stays parked in the clone (true) or runs on. `call` is the number of the system call that it waits in, or -1
+ * where it does not, or that cannot be told. Called while the world stands still, in the caller and in the clone: must be
+ * async-signal-safe and answer alike. Not asked about the caller's thread, nor about threads parked already.
  */
-typedef bool furca_park_fn(void *data, pid_t tid, uint64_t pthread);
+typedef bool furca_park_fn(void *data, uint64_t pthread, long call);
 
 struct furca_clone_args {
 	enum furca_clone_role role;

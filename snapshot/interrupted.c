@@ -95,16 +95,21 @@ void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid)
 	call->nr = nr;
 }
 
+static bool returned_eintr(const ucontext_t *frame)
+{
+	return furca_arch_frame_result(frame) == -EINTR && furca_arch_is_syscall(furca_arch_frame_pc(frame) - FURCA_ARCH_SYSCALL_LENGTH);
+}
+
 bool furca_interrupted_repair(struct furca_thread_call *call, ucontext_t *frame)
 {
-	unsigned long pc = furca_arch_frame_pc(frame);
-
-	if (furca_arch_frame_result(frame) != -EINTR || !furca_arch_is_syscall(pc - FURCA_ARCH_SYSCALL_LENGTH))
+	if (!returned_eintr(frame))
 		return false;
 	if (call->nr >= 0) {
 		/* Where the call is another by now than the one noted, it has an EINTR of its own. */
-		if (call->pc != pc || call->sp != furca_arch_frame_sp(frame))
+		if (call->pc != furca_arch_frame_pc(frame) || call->sp != furca_arch_frame_sp(frame)) {
+			call->nr = -1;
 			return false;
+		}
 	} else if (!furca_arch_frame_call(frame, &call->nr, call->argument)) {
 		furca_store(&notes_needed, true);
 		return false;
@@ -113,6 +118,16 @@ bool furca_interrupted_repair(struct furca_thread_call *call, ucontext_t *frame)
 		return false;
 	furca_arch_frame_rewind(frame, call->nr, call->argument[0]);
 	return true;
+}
+
+long furca_interrupted_call(const struct furca_thread *thread)
+{
+	const ucontext_t *frame = thread->frame;
+	unsigned long pc = furca_arch_frame_pc(frame);
+
+	if (furca_arch_is_syscall(pc))
+		return furca_arch_frame_number(frame);
+	return returned_eintr(frame) ? thread->call.nr : -1;
 }
 
 /* Calls that the kernel restarts after our handler, and that a handler without SA_RESTART would have ended. */

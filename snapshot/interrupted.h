@@ -24,6 +24,12 @@ void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid);
 bool furca_interrupted_repair(struct furca_thread_call *call, ucontext_t *frame);
 
 /*
+ * The number of the system call that a stopped thread was in when the signal came, whether it is to be made again or has returned EINTR; -1: none,
+ * or it cannot be told. In the process and in a clone. Async-signal-safe.
+ */
+long furca_interrupted_call(const struct furca_thread *thread);
+
+/*
  * In the handler, last: where a signal came meanwhile that the program handles, the call ends with EINTR after all, as that
  * signal would have made it. Async-signal-safe.
  */

@@ -14,7 +14,7 @@ import types
 import warnings
 
 INTERRUPT = 58  # the engine's signal
-SESSION, STATELESS, COPY, SNAPSHOT, BRANCH = 1, 2, 3, 4, 5
+SESSION, STATELESS, COPY, BRANCH = 1, 2, 3, 5
 FUTURES = 0
 for _name in __future__.all_feature_names:
     FUTURES |= getattr(__future__, _name).compiler_flag
@@ -463,7 +463,7 @@ def before_forked(forked):
 
 def cloned(role, forked, state):
     random = sys.modules.get("random")
-    if state is not None and role in (COPY, SNAPSHOT):
+    if state is not None:
         random.setstate(state)
     if role in (SESSION, STATELESS, BRANCH):
         # Two sessions must not draw the same numbers because they come from one process.

@@ -3,7 +3,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +22,6 @@
 static struct {
 	uint64_t *ident; /* pthread_t of Python's threads */
 	size_t n;
-	pid_t *tid; /* threads asleep outside the process */
-	size_t n_tid;
 } noted;
 
 /* System calls in which a thread waits for a clock, a descriptor or another process, and holds no
@@ -49,57 +46,13 @@ static const long sleeps[] = {
 #endif
 };
 
-static bool asleep(long tid)
-{
-	char path[64], text[32];
-	FILE *file;
-	size_t n;
-	long number;
-	char *end;
-
-	(void)snprintf(path, sizeof(path), "/proc/self/task/%ld/syscall", tid);
-	file = fopen(path, "re");
-	if (!file)
-		return false;
-	n = fread(text, 1, sizeof(text) - 1, file);
-	(void)fclose(file);
-	text[n] = '\0';
-	number = strtol(text, &end, 10);
-	for (size_t i = 0; end > text && i < FURCA_COUNT(sleeps); i++)
-		if (sleeps[i] == number)
-			return true;
-	return false;
-}
-
-static void note_sleepers(void)
-{
-	DIR *dir = opendir("/proc/self/task");
-	struct dirent *entry;
-
-	while (dir && (entry = readdir(dir))) {
-		long tid = strtol(entry->d_name, NULL, 10);
-		pid_t *more;
-
-		if (tid <= 0 || tid == getpid() || !asleep(tid))
-			continue;
-		more = realloc(noted.tid, (noted.n_tid + 1) * sizeof(*more));
-		if (!more)
-			break;
-		noted.tid = more;
-		noted.tid[noted.n_tid++] = (pid_t)tid;
-	}
-	if (dir)
-		(void)closedir(dir);
-}
-
 void furca_parked_note(void)
 {
-	PyObject *sys = PyImport_ImportModule("sys");
-	PyObject *frames = sys ? PyObject_CallMethod(sys, "_current_frames", NULL) : NULL, *key,
-		 *frame;
+	PyObject *current = PySys_GetObject("_current_frames"), *key, *frame;
+	PyObject *frames = current ? PyObject_CallObject(current, NULL) : NULL;
 	Py_ssize_t at = 0;
 
-	noted.n = noted.n_tid = 0;
+	noted.n = 0;
 	/* The main thread, which asks, runs no Python code now and is not among them. */
 	if (frames && PyDict_Size(frames) > 0) {
 		uint64_t *ident =
@@ -109,22 +62,20 @@ void furca_parked_note(void)
 			noted.ident = ident;
 			while (PyDict_Next(frames, &at, &key, &frame))
 				ident[noted.n++] = PyLong_AsUnsignedLongLong(key);
-			note_sleepers();
 		}
 	}
 	PyErr_Clear();
 	Py_XDECREF(frames);
-	Py_XDECREF(sys);
 }
 
-bool furca_parked_is(void *data, pid_t tid, uint64_t pthread)
+bool furca_parked_is(void *data, uint64_t pthread, long call)
 {
-	bool sleeper = false;
+	bool sleeps_outside = false;
 
 	(void)data;
-	for (size_t i = 0; i < noted.n_tid; i++)
-		sleeper = sleeper || noted.tid[i] == tid;
-	for (size_t i = 0; sleeper && i < noted.n; i++)
+	for (size_t i = 0; i < FURCA_COUNT(sleeps); i++)
+		sleeps_outside |= sleeps[i] == call;
+	for (size_t i = 0; sleeps_outside && i < noted.n; i++)
 		if (noted.ident[i] == pthread)
 			return true;
 	return false;

@@ -73,11 +73,14 @@ static void flush_streams(void)
 	Py_XDECREF(result);
 }
 
+/* A parked snapshot runs no Python (parked.h); nothing has happened there since its own clone was prepared. */
 static void session_clone_begin(void *data, enum furca_clone_role role)
 {
+	if (session.host.parked)
+		return;
 	flush_streams();
 	furca_runtime_prepare_openssl();
-	if (role == FURCA_CLONE_COPY)
+	if (role == FURCA_CLONE_COPY || role == FURCA_CLONE_SNAPSHOT)
 		furca_parked_note();
 }
 
@@ -85,15 +88,13 @@ static void session_cloned(void *data, enum furca_clone_role role,
 			   const struct furca_clone_report *report)
 {
 	bool forked = report->way == FURCA_WAY_FORK;
+	PyObject *state, *result;
 
-	furca_call_parked(report->parked);
-	/* A snapshot runs nothing before it is promoted, and each of its clones comes here by itself. */
-	if (role == FURCA_CLONE_SNAPSHOT && !forked)
+	/* A snapshot runs nothing before it is promoted (parked.h), and each of its clones comes here by itself. */
+	if (role == FURCA_CLONE_SNAPSHOT)
 		return;
-	PyObject *state = PyObject_CallMethod(session.calls, "before_forked", "O",
-					      forked ? Py_True : Py_False),
-		 *result;
-
+	furca_call_parked(report->parked);
+	state = PyObject_CallMethod(session.calls, "before_forked", "O", forked ? Py_True : Py_False);
 	if (forked)
 		PyOS_AfterFork_Child();
 	furca_runtime_reseed_openssl();

@@ -44,10 +44,10 @@ static void *work(void *argument)
 	return argument;
 }
 
-static bool park_two(void *data, pid_t tid, uint64_t pthread)
+static bool park_two(void *data, uint64_t pthread, long call)
 {
 	(void)data;
-	(void)tid;
+	(void)call;
 	return pthread == (uint64_t)ticker || pthread == (uint64_t)holder;
 }
 
