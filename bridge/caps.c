@@ -8,10 +8,8 @@
 #include <msgpack.h>
 
 #include "base/auto.h"
+#include "bridge/caps_private.h"
 #include "bridge/fair.h"
-#include "bridge/handles.h"
-#include "bridge/idmap.h"
-#include "bridge/offers.h"
 #include "bridge/wire/limits.h"
 #include "bridge/wire/memory.h"
 #include "bridge/wire/pack.h"
@@ -28,22 +26,11 @@ struct slow {
 struct call {
 	uint64_t id, client, owner;
 	uint32_t msgid;
-	bool write, takes_frames;
+	bool write, objects, takes_frames;
 	struct furca_fd memory;	      /* with `waiting`, where arrays are in it */
 	struct slow *slow;	      /* with `waiting` */
 	struct furca_fair_item *waiting; /* not yet sent */
 	char name[64];		      /* for messages; cut */
-};
-
-struct furca_caps {
-	const struct furca_caps_events *events;
-	void *user;
-	struct furca_offers offers;
-	struct furca_handles handles;
-	struct furca_idmap by_id, by_msgid; /* the same calls, by the engine's number and by ours */
-	struct furca_idmap slow;	    /* client -> struct slow */
-	uint32_t last_msgid;
-	struct furca_caps_stats stats;
 };
 
 struct furca_caps *furca_caps_new(const struct furca_caps_events *events, void *user)
@@ -84,6 +71,7 @@ void furca_caps_free(struct furca_caps *caps)
 	furca_idmap_done(&caps->slow);
 	furca_idmap_done(&caps->by_id);
 	furca_idmap_done(&caps->by_msgid);
+	furca_caps_objects_done(caps);
 	furca_handles_done(&caps->handles);
 	furca_offers_done(&caps->offers);
 	free(caps);
@@ -152,19 +140,26 @@ static uint32_t free_msgid(struct furca_caps *caps)
 /* Where a call goes: to a registered name, or to a method of a handle. */
 struct target {
 	uint64_t client;
-	bool write;
+	bool write, objects;
 	struct furca_view name;		   /* as the client knows it */
 	const struct furca_handle *handle; /* or NULL */
 };
 
-static int pack_call(const struct furca_caps *caps, struct furca_buf *buf, const struct call *call, const struct target *target,
+static struct furca_way way_of(struct furca_caps *caps, const struct call *call)
+{
+	return (struct furca_way){.of_clients = &caps->handles, .of_code = &caps->objects, .client = call->client, .owner = call->owner,
+				  .write = call->write, .objects = call->objects};
+}
+
+static int pack_call(struct furca_caps *caps, struct furca_buf *buf, const struct call *call, const struct target *target,
 		     const struct furca_caps_request *from)
 {
+	struct furca_way way = way_of(caps, call);
 	bool frames = false;
 	msgpack_packer pk;
 
 	msgpack_packer_init(&pk, buf, furca_buf_msgpack_write);
-	msgpack_pack_map(&pk, target->handle ? 6 : 5);
+	msgpack_pack_map(&pk, 5U + (target->handle != NULL) + from->read);
 	msgpack_pack_str_with_body(&pk, "execute_msgid", 13);
 	if (target->client == from->client)
 		msgpack_pack_uint64(&pk, from->execute_msgid);
@@ -178,10 +173,15 @@ static int pack_call(const struct furca_caps *caps, struct furca_buf *buf, const
 		msgpack_pack_str_with_body(&pk, "handle", 6);
 		msgpack_pack_str_with_body(&pk, target->handle->token, target->handle->size);
 	}
+	if (from->read) {
+		msgpack_pack_str_with_body(&pk, "read", 4);
+		msgpack_pack_true(&pk);
+	}
 	msgpack_pack_str_with_body(&pk, "args", 4);
-	(void)furca_handles_to_client(&caps->handles, call->client, from->args, buf, &frames);
+	int r = furca_handles_to_client(&way, from->args, buf, &frames);
 	msgpack_pack_str_with_body(&pk, "kwargs", 6);
-	int r = furca_handles_to_client(&caps->handles, call->client, from->kwargs, buf, &frames);
+	if (r == 0)
+		r = furca_handles_to_client(&way, from->kwargs, buf, &frames);
 	return r == 0 && frames != (from->memory.n >= 0) ? -EBADMSG : r;
 }
 
@@ -254,6 +254,7 @@ static int open_call(struct furca_caps *caps, const struct target *target, struc
 			      .owner = from->owner,
 			      .msgid = free_msgid(caps),
 			      .write = target->write,
+			      .objects = target->objects,
 			      .takes_frames = from->takes_frames,
 			      .memory = FURCA_FD_NONE};
 	(void)snprintf(call->name, sizeof(call->name), "%.*s", (int)furca_view_size(target->name), (const char *)target->name.at);
@@ -267,13 +268,15 @@ static int open_call(struct furca_caps *caps, const struct target *target, struc
 		r = pack_call(caps, &params, call, target, from);
 	if (r == 0)
 		r = send_in_turn(caps, call, key, &params, &from->memory);
-	if (r < 0)
+	if (r < 0) {
+		furca_handles_unmake(&caps->objects, furca_buf_view(&params));
 		forget(caps, call);
+	}
 	return r;
 }
 
 /* Who serves that name. False where nobody does; then the call has been refused. */
-static bool find_target(struct furca_caps *caps, uint64_t id, struct furca_view name, struct target *ret)
+static bool find_target(struct furca_caps *caps, uint64_t id, struct furca_view name, bool read, struct target *ret)
 {
 	const struct furca_offer_entry *entry;
 
@@ -282,11 +285,19 @@ static bool find_target(struct furca_caps *caps, uint64_t id, struct furca_view 
 		if (!ret->handle)
 			fail(caps, id, "ReferenceError", "that handle does not live any more: it was given back, or its client has gone",
 			     "Get the object again from the capability that gave it.");
+		else if (read && !ret->handle->objects)
+			fail(caps, id, "TypeError", "the client that has this object does not tell its attributes", "Call one of its methods.");
 		else {
 			ret->client = ret->handle->client;
 			ret->write = ret->handle->write;
+			ret->objects = ret->handle->objects;
+			return true;
 		}
-		return ret->handle != NULL;
+		return false;
+	}
+	if (read) {
+		fail(caps, id, "TypeError", "a capability has no attributes that could be read", "Call it, or read an attribute of a handle.");
+		return false;
 	}
 	entry = furca_offers_find(&caps->offers, name);
 	if (!entry) {
@@ -295,6 +306,7 @@ static bool find_target(struct furca_caps *caps, uint64_t id, struct furca_view 
 	}
 	ret->client = entry->client;
 	ret->write = entry->write;
+	ret->objects = entry->objects;
 	ret->name = name;
 	return true;
 }
@@ -308,6 +320,10 @@ static void fail_unsent(struct furca_caps *caps, uint64_t id, int r)
 	else if (r == -EOPNOTSUPP)
 		fail(caps, id, "TypeError", "the client that offers this capability does not take arrays and frames",
 		     "Send plain values, for example .tolist() or .to_dict('list').");
+	else if (r == -EDOM)
+		fail(caps, id, "TypeError", "the client that offers this capability takes plain values, no objects", "Send plain values: numbers, text, bytes, lists and maps.");
+	else if (r == -EPROTO)
+		fail(caps, id, "TypeError", "an object's name is no short text without dots", "Call from code that furca runs.");
 	else if (r == -EBADMSG)
 		fail(caps, id, "TypeError", "arrays and their memory did not come together", "Call from code that furca runs.");
 	else if (r == -ENOMEM || r == -E2BIG)
@@ -323,20 +339,20 @@ void furca_caps_call(struct furca_caps *caps, struct furca_caps_request *from)
 	char text[FURCA_MAX_CAPABILITY_NAME + 1];
 
 	caps->stats.calls++;
-	if (!find_target(caps, from->id, from->name, &target)) {
-		caps->stats.refused++;
+	if (!find_target(caps, from->id, from->name, from->read, &target)) {
+		furca_caps_let_go(caps, from);
 		return;
 	}
 	if (from->read_only && target.write) {
-		caps->stats.refused++;
 		(void)snprintf(text, sizeof(text), "%.*s", (int)FURCA_MIN(furca_view_size(target.name), sizeof(text) - 1),
 			       (const char *)target.name.at);
+		furca_caps_let_go(caps, from);
 		refuse_write(caps, from->id, text);
 		return;
 	}
 	int r = open_call(caps, &target, from);
 	if (r < 0) {
-		caps->stats.refused++;
+		furca_caps_let_go(caps, from);
 		fail_unsent(caps, from->id, r);
 	}
 }
@@ -372,15 +388,16 @@ void furca_caps_writable(struct furca_caps *caps, uint64_t client)
 static void pass_value(struct furca_caps *caps, const struct call *call, struct furca_view value, struct furca_fd *memory)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+	struct furca_way way = way_of(caps, call);
 	uint64_t id = call->id;
-	bool frames;
+	bool frames = false;
 
 	if (furca_value_has_ext(value, FURCA_EXT_FRAME) && !call->takes_frames) {
 		fail(caps, id, "TypeError", "the capability answered with an array or a frame, which cannot be had here",
 		     "Ask for plain values, or call it from Python.");
 		return;
 	}
-	int r = furca_handles_to_code(&caps->handles, call->client, call->owner, call->write, value, &out, &frames);
+	int r = furca_handles_to_code(&way, value, &out, &frames);
 	if (r == 0 && frames != (memory && memory->n >= 0))
 		fail(caps, id, "TypeError", "the capability's client sent an array without its memory", "Mend the client.");
 	else if (r == 0)
@@ -443,15 +460,12 @@ void furca_caps_release(struct furca_caps *caps, struct furca_view name)
 
 void furca_caps_owner_gone(struct furca_caps *caps, uint64_t owner)
 {
-	struct furca_handle *handle = furca_handles_take_owned(&caps->handles, owner);
+	struct furca_handle *first = furca_handles_take_owned(&caps->handles, owner);
 
-	while (handle) {
-		struct furca_handle *next = handle->next;
-
+	for (const struct furca_handle *handle = first; handle; handle = handle->next)
 		tell_release(caps, handle);
-		free(handle);
-		handle = next;
-	}
+	furca_handles_free_list(first);
+	furca_handles_free_list(furca_handles_take_owned(&caps->objects, owner));
 }
 
 void furca_caps_drop(struct furca_caps *caps, uint64_t id)
@@ -503,7 +517,8 @@ static void fail_calls_of(struct furca_caps *caps, uint64_t client)
 void furca_caps_client_gone(struct furca_caps *caps, uint64_t client)
 {
 	furca_offers_client_gone(&caps->offers, client);
-	furca_handles_client_gone(&caps->handles, client);
+	furca_handles_free_list(furca_handles_take_client(&caps->handles, client));
+	furca_caps_objects_client_gone(caps, client);
 	fail_calls_of(caps, client);
 }
 

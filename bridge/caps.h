@@ -26,6 +26,13 @@ struct furca_caps_events {
 	int (*send)(void *user, uint64_t client, uint32_t msgid, struct furca_view params, struct furca_fd *memory);
 	/* Tells a client that code gave a handle of its back: a notification "release". */
 	void (*release)(void *user, uint64_t client, struct furca_view params);
+	/* Code's object is not held any more by the client it was given to. `object` is code's own text. */
+	void (*let_go)(void *user, uint64_t owner, struct furca_view object);
+	/* Sends a client's call of an object to the code that gave it. 0 and its number, for furca_caps_object_done; -ENOENT: no code of that owner
+	 * waits, that could run it; -EBUSY. */
+	int (*object_call)(void *user, const struct furca_object_call *call, uint64_t *ret_id);
+	/* The answer to a client's own request: one packed map. */
+	void (*answer)(void *user, uint64_t client, uint64_t msgid, struct furca_view result);
 	/* The answer to the call `id`: a packed value, or an error map {type, message, traceback?, suggestion?}; the other is empty.
 	 * `memory`: of the value's arrays, taken; or NULL. */
 	void (*done)(void *user, uint64_t id, struct furca_view value, struct furca_view error, struct furca_fd *memory);
@@ -66,6 +73,16 @@ void furca_caps_release(struct furca_caps *caps, struct furca_view handle);
 
 /* Nothing holds the handles any more that were given to that owner: their clients are told. */
 void furca_caps_owner_gone(struct furca_caps *caps, uint64_t owner);
+
+/*
+ * call_object and release_object: `args` is the packed map of the arguments. 0, or -errno with *err. The first is answered by events.answer, with
+ * {ok, value}, or {ok, error, type, message, traceback} for what the code raised.
+ */
+int furca_caps_object_call(struct furca_caps *caps, uint64_t client, uint64_t msgid, struct furca_view args, struct furca_err *err);
+int furca_caps_object_release(struct furca_caps *caps, uint64_t client, struct furca_view args, struct furca_err *err);
+
+/* What came of events.object_call: a packed value, or an error map; both empty: the code has ended. */
+void furca_caps_object_done(struct furca_caps *caps, uint64_t id, struct furca_view value, struct furca_view error);
 
 /* Nobody waits for that call any more: a late answer is dropped. */
 void furca_caps_drop(struct furca_caps *caps, uint64_t id);

@@ -54,6 +54,7 @@ struct furca_client {
 	unsigned n_serving; /* callbacks that run */
 	furca_capability_fn *on_handle;
 	void *handle_user;
+	bool objects; /* said of what is registered */
 	furca_notification_fn *on_notification;
 	void *notification_user;
 	struct furca_proc engine; /* a private engine */

@@ -96,6 +96,55 @@ void furca_answer_error(const struct furca_capability_call *call, const char *ty
 	furca_pack_entry(&pk, "message", message);
 }
 
+void furca_answer_attribute(const struct furca_capability_call *call, const void *packed, size_t size)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &buf);
+	msgpack_pack_map(&pk, 1);
+	furca_pack_text(&pk, packed ? "value" : "method");
+	if (packed)
+		(void)furca_buf_append(&buf, packed, size);
+	else
+		msgpack_pack_true(&pk);
+	furca_answer_value(call, buf.data, buf.len);
+}
+
+void furca_take_objects(struct furca_client *client, bool take)
+{
+	client->objects = take;
+}
+
+int furca_object_call(const struct furca_capability_call *call, struct furca_client *client, const char *handle, size_t handle_size,
+		      const char *name, bool read, const void *args, size_t args_size, const void *kwargs, size_t kwargs_size, void **ret,
+		      size_t *ret_size, struct furca_error *err)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	furca_packer(&pk, &buf);
+	msgpack_pack_map(&pk, 4U + (args != NULL) + (kwargs != NULL));
+	furca_pack_text(&pk, "handle");
+	furca_pack_bytes(&pk, handle, handle_size);
+	furca_pack_entry(&pk, "name", name);
+	furca_pack_text(&pk, "read");
+	furca_pack_bool(&pk, read);
+	furca_pack_text(&pk, "within");
+	msgpack_pack_uint64(&pk, call->call_id);
+	if (args) {
+		furca_pack_text(&pk, "args");
+		(void)furca_buf_append(&buf, args, args_size);
+	}
+	if (kwargs) {
+		furca_pack_text(&pk, "kwargs");
+		(void)furca_buf_append(&buf, kwargs, kwargs_size);
+	}
+	if (buf.failed)
+		return furca_client_fail(err, -ENOMEM, NULL, "memory is out");
+	return furca_call(client, "call_object", buf.data, buf.len, FURCA_FOREVER, ret, ret_size, err);
+}
+
 static struct furca_offer find_offer(struct furca_client *client, struct furca_view name)
 {
 	struct furca_offer found = {0};
@@ -140,6 +189,7 @@ static void run(struct furca_client *client, struct furca_due *due, struct furca
 	call.kwargs_size = furca_view_size(kwargs.raw);
 	call.ours = furca_map_uint(params, "execute_msgid", &call.execute_id);
 	(void)furca_map_uint(params, "call_id", &call.call_id);
+	(void)furca_map_bool(params, "read", &call.read);
 	serve(client, &offer, &call);
 }
 
@@ -226,8 +276,10 @@ int furca_capability_register(struct furca_client *client, const char *name, con
 	msgpack_pack_map(&pk, 1);
 	msgpack_pack_str_with_body(&pk, "capabilities", 12);
 	msgpack_pack_array(&pk, 1);
-	msgpack_pack_map(&pk, 2 + (doc != NULL) + (params != NULL));
+	msgpack_pack_map(&pk, 3 + (doc != NULL) + (params != NULL));
 	furca_pack_entry(&pk, "name", name);
+	furca_pack_text(&pk, "objects");
+	furca_pack_bool(&pk, client->objects);
 	furca_pack_entry(&pk, "effect", effect ? effect : "write");
 	if (doc)
 		furca_pack_entry(&pk, "doc", doc);

@@ -15,7 +15,8 @@
 #include "base/banned.h"
 
 #define EXT_HANDLE 2
-#define NAME_SIZE 17 /* "@" and 16 digits */
+#define CLIENTS '@' /* begins the name of a client's object */
+#define CODES '#'   /* and that of code's */
 
 /* FNV-1a. Names are random, so nobody can choose them to collide. */
 static uint64_t hash(struct furca_view name)
@@ -29,7 +30,7 @@ static uint64_t hash(struct furca_view name)
 
 static struct furca_view name_of(const struct furca_handle *handle)
 {
-	return (struct furca_view){(const uint8_t *)handle->name, (const uint8_t *)handle->name + NAME_SIZE};
+	return furca_text_view(handle->name);
 }
 
 void furca_handles_done(struct furca_handles *handles)
@@ -39,12 +40,7 @@ void furca_handles_done(struct furca_handles *handles)
 	size_t at = 0;
 
 	while ((handle = furca_idmap_next(&handles->by_hash, &at, &key)))
-		while (handle) {
-			struct furca_handle *next = handle->next;
-
-			free(handle);
-			handle = next;
-		}
+		furca_handles_free_list(handle);
 	furca_idmap_done(&handles->by_hash);
 	furca_idmap_done(&handles->by_owner);
 	handles->count = 0;
@@ -61,17 +57,15 @@ static void count_owner(struct furca_handles *handles, uint64_t owner, intptr_t 
 
 bool furca_handles_is_name(struct furca_view name)
 {
-	return furca_view_size(name) > 0 && name.at[0] == '@';
+	return furca_view_size(name) > 0 && name.at[0] == CLIENTS;
 }
 
-static const struct furca_handle *lookup(const struct furca_handles *handles, struct furca_view name)
+const struct furca_handle *furca_handles_get(const struct furca_handles *handles, struct furca_view name)
 {
 	const struct furca_handle *handle;
 
-	if (furca_view_size(name) != NAME_SIZE)
-		return NULL;
 	for (handle = furca_idmap_get(&handles->by_hash, hash(name)); handle; handle = handle->next)
-		if (memcmp(handle->name, name.at, NAME_SIZE) == 0)
+		if (furca_view_is(name, handle->name))
 			return handle;
 	return NULL;
 }
@@ -83,7 +77,7 @@ const struct furca_handle *furca_handles_find(const struct furca_handles *handle
 	if (!dot || dot + 1 == name.end)
 		return NULL;
 	*ret_method = (struct furca_view){dot + 1, name.end};
-	return lookup(handles, (struct furca_view){name.at, dot});
+	return furca_handles_get(handles, (struct furca_view){name.at, dot});
 }
 
 static int link_handle(struct furca_handles *handles, struct furca_handle *handle)
@@ -103,7 +97,7 @@ static int link_handle(struct furca_handles *handles, struct furca_handle *handl
 
 struct furca_handle *furca_handles_take(struct furca_handles *handles, struct furca_view name)
 {
-	const struct furca_handle *wanted = lookup(handles, name);
+	const struct furca_handle *wanted = furca_handles_get(handles, name);
 
 	if (!wanted)
 		return NULL;
@@ -146,10 +140,10 @@ struct furca_handle *furca_handles_take_owned(struct furca_handles *handles, uin
 	return taken;
 }
 
-void furca_handles_client_gone(struct furca_handles *handles, uint64_t client)
+struct furca_handle *furca_handles_take_client(struct furca_handles *handles, uint64_t client)
 {
 	struct furca_handles kept = {0};
-	struct furca_handle *handle;
+	struct furca_handle *handle, *taken = NULL;
 	uint64_t key;
 	size_t at = 0;
 
@@ -157,13 +151,26 @@ void furca_handles_client_gone(struct furca_handles *handles, uint64_t client)
 		while (handle) {
 			struct furca_handle *next = handle->next;
 
-			if (handle->client == client || link_handle(&kept, handle) < 0)
-				free(handle);
+			if (handle->client == client || link_handle(&kept, handle) < 0) {
+				handle->next = taken;
+				taken = handle;
+			}
 			handle = next;
 		}
 	furca_idmap_done(&handles->by_hash);
 	furca_idmap_done(&handles->by_owner);
 	*handles = kept;
+	return taken;
+}
+
+void furca_handles_free_list(struct furca_handle *first)
+{
+	while (first) {
+		struct furca_handle *next = first->next;
+
+		free(first);
+		first = next;
+	}
 }
 
 /* ------------------------------------------------------------------------------------------------------------- rewriting */
@@ -175,8 +182,8 @@ static bool token_is_valid(struct furca_view token)
 	return n > 0 && n <= FURCA_MAX_HANDLE && !memchr(token.at, '.', n) && furca_view_is_utf8(token);
 }
 
-/* Makes a handle and links it. */
-static int make(struct furca_handles *handles, uint64_t client, uint64_t owner, bool write, struct furca_view token, const struct furca_handle **ret)
+/* Makes a handle in that table and links it. 0, -EPROTO, -E2BIG or -ENOMEM. */
+static int make(struct furca_handles *handles, const struct furca_way *way, char kind, struct furca_view token, const struct furca_handle **ret)
 {
 	struct furca_handle *handle;
 	uint64_t number;
@@ -190,12 +197,13 @@ static int make(struct furca_handles *handles, uint64_t client, uint64_t owner, 
 		free(handle);
 		return -ENOMEM;
 	}
-	handle->client = client;
-	handle->owner = owner;
-	handle->write = write;
+	handle->client = way->client;
+	handle->owner = way->owner;
+	handle->write = way->write;
+	handle->objects = way->objects;
 	handle->size = furca_view_size(token);
 	memcpy(handle->token, token.at, handle->size);
-	(void)snprintf(handle->name, sizeof(handle->name), "@%016llx", (unsigned long long)number);
+	(void)snprintf(handle->name, sizeof(handle->name), "%c%016llx%s", kind, (unsigned long long)number, way->objects ? "a" : "");
 	int r = link_handle(handles, handle);
 	if (r < 0)
 		free(handle);
@@ -204,71 +212,94 @@ static int make(struct furca_handles *handles, uint64_t client, uint64_t owner, 
 	return r;
 }
 
-static void pack_ext(struct furca_buf *out, const void *data, size_t n)
+static int pack_ext(struct furca_buf *out, const void *data, size_t n)
 {
 	msgpack_packer pk;
 
 	msgpack_packer_init(&pk, out, furca_buf_msgpack_write);
 	msgpack_pack_ext(&pk, n, EXT_HANDLE);
 	msgpack_pack_ext_body(&pk, data, n);
+	return out->failed;
 }
 
-/* Takes back what was made for a value that failed on the way: the names stand in what was written. */
-static void unmake(struct furca_handles *handles, const struct furca_buf *out, size_t mark)
+static bool is_handle(const struct furca_value *v)
 {
-	struct furca_view view = {out->data + mark, out->data + out->len};
+	return v->kind == FURCA_EXT && v->ext == EXT_HANDLE;
+}
+
+void furca_handles_unmake(struct furca_handles *made, struct furca_view packed)
+{
 	struct furca_value v;
 
-	while (view.at < view.end && furca_value_enter(&view, &v) == 0)
-		if (v.kind == FURCA_EXT && v.ext == EXT_HANDLE)
-			free(furca_handles_take(handles, v.bytes));
+	while (packed.at < packed.end && furca_value_enter(&packed, &v) == 0)
+		if (is_handle(&v))
+			free(furca_handles_take(made, v.bytes));
 }
 
-int furca_handles_to_code(struct furca_handles *handles, uint64_t client, uint64_t owner, bool write, struct furca_view value,
-			  struct furca_buf *out, bool *ret_frames)
+/* A handle that crosses: to its own side it goes as that side knows it, to the other one by a new name. */
+typedef int cross_fn(const struct furca_way *way, const struct furca_value *v, struct furca_buf *out);
+
+static int cross_to_code(const struct furca_way *way, const struct furca_value *v, struct furca_buf *out)
+{
+	const struct furca_handle *handle = furca_handles_get(way->of_code, v->bytes);
+
+	if (handle && handle->client == way->client && handle->owner == way->owner)
+		return pack_ext(out, handle->token, handle->size);
+	int r = make(way->of_clients, way, CLIENTS, v->bytes, &handle);
+	return r < 0 ? r : pack_ext(out, handle->name, strlen(handle->name));
+}
+
+static int cross_to_client(const struct furca_way *way, const struct furca_value *v, struct furca_buf *out)
+{
+	const struct furca_handle *handle = furca_handles_get(way->of_clients, v->bytes);
+
+	if (handle && handle->client == way->client)
+		return pack_ext(out, handle->token, handle->size);
+	if (furca_handles_is_name(v->bytes))
+		return furca_buf_append(out, v->raw.at, furca_view_size(v->raw));
+	if (!way->objects)
+		return -EDOM;
+	int r = make(way->of_code, way, CODES, v->bytes, &handle);
+	return r < 0 ? r : pack_ext(out, handle->name, strlen(handle->name));
+}
+
+/* Containers have no length in bytes, so a value can be copied piece by piece with some pieces changed. */
+static int copy(const struct furca_way *way, cross_fn *cross, struct furca_handles *made, struct furca_view value, struct furca_buf *out,
+		bool *frames)
 {
 	size_t mark = out->len;
-	const struct furca_handle *handle = NULL;
 	struct furca_value v;
-	int r = 0;
+	int r = out->failed;
 
-	*ret_frames = false;
-	/* Containers have no length in bytes, so a value can be copied piece by piece with some pieces changed. */
 	while (r == 0 && value.at < value.end) {
 		r = furca_value_enter(&value, &v);
 		if (r < 0)
 			break;
-		if (v.kind != FURCA_EXT || v.ext != EXT_HANDLE) {
-			*ret_frames = *ret_frames || (v.kind == FURCA_EXT && v.ext == FURCA_EXT_FRAME);
-			r = furca_buf_append(out, v.raw.at, furca_view_size(v.raw));
-			continue;
-		}
-		r = make(handles, client, owner, write, v.bytes, &handle);
-		if (r == 0) {
-			pack_ext(out, handle->name, NAME_SIZE);
-			r = out->failed;
-		}
+		*frames = *frames || (v.kind == FURCA_EXT && v.ext == FURCA_EXT_FRAME);
+		r = is_handle(&v) ? cross(way, &v, out) : furca_buf_append(out, v.raw.at, furca_view_size(v.raw));
 	}
 	if (r < 0) {
-		unmake(handles, out, mark);
+		furca_handles_unmake(made, (struct furca_view){out->data + mark, out->data + out->len});
 		out->len = mark;
 	}
 	return r;
 }
 
-int furca_handles_to_client(const struct furca_handles *handles, uint64_t client, struct furca_view value, struct furca_buf *out,
-			    bool *frames)
+int furca_handles_to_code(const struct furca_way *way, struct furca_view value, struct furca_buf *out, bool *frames)
+{
+	return copy(way, cross_to_code, way->of_clients, value, out, frames);
+}
+
+int furca_handles_to_client(const struct furca_way *way, struct furca_view value, struct furca_buf *out, bool *frames)
+{
+	return copy(way, cross_to_client, way->of_code, value, out, frames);
+}
+
+void furca_handles_each_object(struct furca_view value, void (*fn)(void *data, struct furca_view token), void *data)
 {
 	struct furca_value v;
 
-	while (value.at < value.end && furca_value_enter(&value, &v) == 0) {
-		const struct furca_handle *handle = v.kind == FURCA_EXT && v.ext == EXT_HANDLE ? lookup(handles, v.bytes) : NULL;
-
-		*frames = *frames || (v.kind == FURCA_EXT && v.ext == FURCA_EXT_FRAME);
-		if (handle && handle->client == client)
-			pack_ext(out, handle->token, handle->size);
-		else
-			(void)furca_buf_append(out, v.raw.at, furca_view_size(v.raw));
-	}
-	return out->failed;
+	while (value.at < value.end && furca_value_enter(&value, &v) == 0)
+		if (is_handle(&v) && !furca_handles_is_name(v.bytes))
+			fn(data, v.bytes);
 }

@@ -1,7 +1,8 @@
 /*
- * Handles: objects that stay with the client that offers a capability, while code holds their names. On a client's own connection a
- * handle is ext 2 with a text that the client chose; code sees ext 2 with a name made here, random, so that it can neither be guessed nor
- * be mixed up with another client's. Each time a handle crosses to code it gets a name of its own, which is given back once.
+ * Handles: objects that stay where they are, while the other side holds their names. There are two tables of them: clients' objects, whose names code
+ * holds, and code's objects, whose names clients hold. On its owner's side a handle is ext 2 with a text of the owner's choice; the other side sees ext 2
+ * with a name made here, random, so that it can neither be guessed nor be mixed up with another's. Each time a handle crosses it gets a name of its
+ * own, which is given back once. Where it comes home, it is its owner's text again.
  */
 #pragma once
 
@@ -16,10 +17,24 @@
 struct furca_handle {
 	struct furca_handle *next; /* of the same hash */
 	uint64_t client, owner;
-	bool write; /* its methods may change things: as the capability that gave it */
+	bool write;   /* its methods may change things: as the capability that gave it */
+	bool objects; /* its client takes objects of code, and tells attributes: likewise */
 	size_t size;
-	char name[24]; /* what code sees: "@" and 16 digits */
-	char token[];  /* what the client sees; `size` bytes */
+	char name[24]; /* what the other side sees: "@" (a client's) or "#" (code's), 16 digits, and "a" with `objects` */
+	char token[];  /* what its own side sees; `size` bytes */
+};
+
+/* Its own side's text of it; lives as long. */
+static inline struct furca_view furca_handle_token(const struct furca_handle *handle)
+{
+	return (struct furca_view){(const uint8_t *)handle->token, (const uint8_t *)handle->token + handle->size};
+}
+
+/* Between whom a value passes. */
+struct furca_way {
+	struct furca_handles *of_clients, *of_code; /* the tables */
+	uint64_t client, owner;
+	bool write, objects; /* of the capability that is called */
 };
 
 struct furca_handles {
@@ -31,16 +46,23 @@ struct furca_handles {
 void furca_handles_done(struct furca_handles *handles);
 
 /*
- * Copies a value that `client` gave to code, its handles renamed. 0, -EPROTO where a handle is no text of 1 to FURCA_MAX_HANDLE bytes without
- * dots, -E2BIG where there are too many, or -ENOMEM; then none was made. *ret_frames: whether arrays or frames are in it.
+ * Copies a value that the client gives to code: its objects get names, the owner's own come home. 0, -EPROTO where a handle is no text of 1 to
+ * FURCA_MAX_HANDLE bytes without dots, -E2BIG where there are too many, or -ENOMEM; then none was made. *frames becomes true where arrays or frames are
+ * in it.
  */
-int furca_handles_to_code(struct furca_handles *handles, uint64_t client, uint64_t owner, bool write, struct furca_view value,
-			  struct furca_buf *out, bool *ret_frames);
+int furca_handles_to_code(const struct furca_way *way, struct furca_view value, struct furca_buf *out, bool *frames);
 
-/* Copies a value that goes from code to `client`: its own handles get its own texts back, others stay as they are. 0 or -ENOMEM. *frames becomes true where
- * arrays or frames are in it. */
-int furca_handles_to_client(const struct furca_handles *handles, uint64_t client, struct furca_view value, struct furca_buf *out,
-			    bool *frames);
+/*
+ * Copies a value that goes from code to the client: its own handles come home, other clients' stay as they are, and the code's objects get names. As
+ * furca_handles_to_code, and -EDOM where there is an object and way->objects is false.
+ */
+int furca_handles_to_client(const struct furca_way *way, struct furca_view value, struct furca_buf *out, bool *frames);
+
+/* Takes out what crossing made of names in `packed`, which is not sent after all. */
+void furca_handles_unmake(struct furca_handles *made, struct furca_view packed);
+
+/* Calls `fn` with the text of each object of code's in a value that code sent. */
+void furca_handles_each_object(struct furca_view value, void (*fn)(void *data, struct furca_view token), void *data);
 
 /* The handle that `name` begins with, and the method behind its dot; NULL where it is no handle that lives. */
 const struct furca_handle *furca_handles_find(const struct furca_handles *handles, struct furca_view name, struct furca_view *ret_method);
@@ -54,5 +76,11 @@ struct furca_handle *furca_handles_take(struct furca_handles *handles, struct fu
 /* Takes out all that were given to an owner, linked by `next`. To be freed by the caller. */
 struct furca_handle *furca_handles_take_owned(struct furca_handles *handles, uint64_t owner);
 
-/* All handles of a client end. */
-void furca_handles_client_gone(struct furca_handles *handles, uint64_t client);
+/* The same of a client. */
+struct furca_handle *furca_handles_take_client(struct furca_handles *handles, uint64_t client);
+
+/* The handle of exactly that name, or NULL. */
+const struct furca_handle *furca_handles_get(const struct furca_handles *handles, struct furca_view name);
+
+/* Frees what was taken out. */
+void furca_handles_free_list(struct furca_handle *first);

@@ -1,11 +1,12 @@
 # bridge/: may include base, bridge/wire, engine/engine.h and engine/loop.h
 noinst_LTLIBRARIES += libfurca-bridge.la
 libfurca_bridge_la_SOURCES = \
-	bridge/caps.c bridge/caps.h \
+	bridge/caps.c bridge/caps.h bridge/caps_private.h \
 	bridge/conn.c bridge/conn.h \
 	bridge/fair.c bridge/fair.h \
 	bridge/handles.c bridge/handles.h \
 	bridge/listener.c \
+	bridge/objects.c \
 	bridge/offers.c bridge/offers.h \
 	bridge/server.c bridge/server.h bridge/server_private.h \
 	bridge/server_bytes.c

@@ -129,7 +129,6 @@ static int pack_name(struct furca_offer_entry *name, struct furca_view doc, cons
 	return 0;
 }
 
-/* One entry of register_capabilities. */
 /* A failure of the capability at `index` of the list, with an example of what its `key` could be. */
 static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, const char *example, const char *format, ...)
 	__attribute__((format(printf, 5, 6)));
@@ -149,11 +148,12 @@ static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, 
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "%s", text);
 }
 
+/* One entry of register_capabilities. */
 static int parse_name(struct furca_view map, uint32_t index, struct furca_offer_entry *ret, struct furca_err *err)
 {
-	static const char *const known[] = {"name", "effect", "doc", "params"};
+	static const char *const known[] = {"name", "effect", "doc", "params", "objects"};
 	struct furca_view text, doc = {0};
-	struct furca_value effect, params, d;
+	struct furca_value effect, params, d, objects;
 	bool has_params;
 	int r = furca_keys_check(map, "a capability", known, FURCA_COUNT(known), err);
 
@@ -169,6 +169,11 @@ static int parse_name(struct furca_view map, uint32_t index, struct furca_offer_
 		if (ret->write && (effect.kind != FURCA_STR || !furca_view_is(effect.bytes, "write")))
 			return refuse_offer(err, index, "effect", "'write' or 'read'", "The effect of capability '%.*s' must be 'read' or 'write'.",
 					    (int)FURCA_MIN(furca_view_size(text), (size_t)64), (const char *)text.at);
+	}
+	if (furca_map_get(map, "objects", &objects) && objects.kind != FURCA_NIL) {
+		if (objects.kind != FURCA_BOOL)
+			return refuse_offer(err, index, "objects", "true", "A capability's 'objects' must be true or false.");
+		ret->objects = objects.b;
 	}
 	if (furca_map_get(map, "doc", &d) && d.kind != FURCA_NIL) {
 		if (d.kind != FURCA_STR || !furca_view_is_utf8(d.bytes) || furca_view_size(d.bytes) > FURCA_MAX_CAPABILITY_DOC)
@@ -212,7 +217,7 @@ int furca_offers_register(struct furca_offers *offers, uint64_t client, struct f
 	if (r < 0)
 		return r;
 	if (!furca_map_get(args, "capabilities", &list) || list.kind != FURCA_ARRAY)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give a list of {name, effect, doc?, params?}, for example capabilities=[].",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give a list of {name, effect, doc?, params?, objects?}, for example capabilities=[].",
 					  "register_capabilities needs a list 'capabilities'.");
 	if (offers->count + list.count > FURCA_MAX_CAPABILITIES)
 		return furca_fail_suggest(err, FURCA_E_LIMIT, 0, "Use capabilities=[], or fewer than that; others go with the connection that offers them.",

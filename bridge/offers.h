@@ -11,6 +11,7 @@
 struct furca_offer_entry {
 	uint64_t client;
 	bool write;
+	bool objects; /* its client takes objects of code, and tells attributes of its own */
 	char *text;
 	uint8_t *packed; /* its map in describe's answer */
 	size_t packed_size;

@@ -129,6 +129,20 @@ static void serve_register(struct furca_peer *peer, uint64_t msgid, struct furca
 	answer_buf(peer, msgid, &buf);
 }
 
+static void serve_object(struct furca_peer *peer, uint64_t msgid, enum furca_method method, struct furca_view args)
+{
+	static const uint8_t done[] = {0x81, 0xa2, 'o', 'k', 0xc3};
+	struct furca_caps *caps = peer->server->caps;
+	struct furca_err e = FURCA_ERR_INIT;
+	bool calls = method == FURCA_METHOD_call_object;
+	int r = calls ? furca_caps_object_call(caps, peer->id, msgid, args, &e) : furca_caps_object_release(caps, peer->id, args, &e);
+
+	if (r < 0)
+		answer_refusal(peer, msgid, &e, args);
+	else if (!calls)
+		(void)furca_conn_answer(&peer->conn, msgid, (struct furca_view){done, done + sizeof(done)});
+}
+
 static void on_request(void *user, uint64_t msgid, enum furca_method method, struct furca_view args)
 {
 	struct furca_peer *peer = user;
@@ -137,6 +151,8 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 		serve_hello(peer, msgid, args);
 	else if (method == FURCA_METHOD_register_capabilities)
 		serve_register(peer, msgid, args);
+	else if (method == FURCA_METHOD_call_object || method == FURCA_METHOD_release_object)
+		serve_object(peer, msgid, method, args);
 	else
 		furca_engine_request(peer->server->engine, peer->id, msgid, method, args);
 }
@@ -204,6 +220,13 @@ static void engine_owner_gone(void *user, uint64_t owner)
 	furca_caps_owner_gone(server->caps, owner);
 }
 
+static void engine_object_done(void *user, uint64_t id, struct furca_view value, struct furca_view error)
+{
+	struct furca_server *server = user;
+
+	furca_caps_object_done(server->caps, id, value, error);
+}
+
 static void engine_describe(void *user, struct furca_buf *out)
 {
 	struct furca_server *server = user;
@@ -218,6 +241,7 @@ const struct furca_engine_events furca_server_events = {
 	.capability_dropped = engine_dropped,
 	.release = engine_release,
 	.owner_gone = engine_owner_gone,
+	.object_done = engine_object_done,
 	.describe = engine_describe,
 };
 
@@ -250,7 +274,26 @@ static void caps_release(void *user, uint64_t client, struct furca_view params)
 	engine_notify(user, client, "release", params);
 }
 
-static const struct furca_caps_events caps_events = {.send = caps_send, .release = caps_release, .done = caps_done};
+static void caps_let_go(void *user, uint64_t owner, struct furca_view object)
+{
+	struct furca_server *server = user;
+
+	furca_engine_object_let_go(server->engine, owner, object);
+}
+
+static int caps_object_call(void *user, const struct furca_object_call *call, uint64_t *ret_id)
+{
+	struct furca_server *server = user;
+
+	return furca_engine_object_call(server->engine, call, ret_id);
+}
+
+static const struct furca_caps_events caps_events = {.send = caps_send,
+						     .release = caps_release,
+						     .let_go = caps_let_go,
+						     .object_call = caps_object_call,
+						     .answer = engine_answer,
+						     .done = caps_done};
 
 /* ------------------------------------------------------------------------------------------------------------- accepting */
 

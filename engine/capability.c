@@ -1,4 +1,4 @@
-#include "engine/capability.h"
+#include "engine/lane_private.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,35 +14,6 @@
 #include "engine/session.h"
 
 #include "base/banned.h"
-
-struct lane {
-	struct furca_lanes *lanes;
-	struct lane *next, **prev;
-	struct furca_stream stream;
-	unsigned open;
-	bool takes_frames;
-};
-
-/* A call on a lane that has not been answered: a slot of engine->capability_calls. */
-struct pending {
-	struct lane *lane;
-	uint64_t call; /* the caller's number */
-	bool function;
-};
-
-struct furca_lanes {
-	struct furca_engine *engine;
-	struct furca_host *host;
-	struct furca_fd socket;
-	furca_op_id op;
-	struct lane *first;
-	unsigned count, open;
-	bool closed, read_only;
-	struct furca_call *call;
-	furca_client_id client;
-	uint64_t msgid, owner, own_owner; /* of handles: the session's, or of this process alone (0: none yet) */
-	struct furca_buf allowed;
-};
 
 struct drop {
 	struct furca_engine *engine;
@@ -94,6 +65,7 @@ static void lane_free(struct lane *lane)
 		furca_ops_each(lanes->engine->capability_calls, drop_pending, &drop);
 		lanes->open -= lane->open;
 	}
+	furca_lane_abandon(lane);
 	*lane->prev = lane->next;
 	if (lane->next)
 		lane->next->prev = lane->prev;
@@ -102,7 +74,7 @@ static void lane_free(struct lane *lane)
 	free(lane);
 }
 
-static void send_frame(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body, struct furca_fd *memory)
+void furca_lane_send(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body, struct furca_fd *memory)
 {
 	struct furca_fd fd = memory ? furca_fd_take(memory) : FURCA_FD_NONE;
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
@@ -133,7 +105,7 @@ static void fail_call(struct lane *lane, uint64_t call, const char *type, const 
 	furca_pack_text(&pk, message);
 	furca_pack_text(&pk, "suggestion");
 	furca_pack_text_or_nil(&pk, suggestion);
-	send_frame(lane, FURCA_LANE_FAILED, call, furca_buf_view(&body), NULL);
+	furca_lane_send(lane, FURCA_LANE_FAILED, call, furca_buf_view(&body), NULL);
 }
 
 static struct pending *add_pending(struct lane *lane, uint64_t call, bool function, uint64_t *ret_id)
@@ -208,6 +180,7 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 	struct furca_value within = {0};
 	const char *problem = memory_problem(frame, fds);
 	struct furca_view name;
+	bool read = false;
 	uint64_t id;
 
 	if (problem) {
@@ -221,6 +194,7 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 	(void)furca_map_get(frame->body, "args", &args);
 	(void)furca_map_get(frame->body, "kwargs", &kwargs);
 	(void)furca_map_get(frame->body, "allowed", &within);
+	(void)furca_map_bool(frame->body, "read", &read);
 	if (args.kind != FURCA_ARRAY || kwargs.kind != FURCA_MAP) {
 		fail_call(lane, frame->call, "TypeError", "the arguments of a capability are a list and a map", NULL);
 		return;
@@ -249,6 +223,7 @@ static void on_capability(struct lane *lane, const struct furca_frame_view *fram
 		.owner = lanes->owner,
 		.read_only = lanes->read_only,
 		.takes_frames = lane->takes_frames,
+		.read = read,
 		.name = name,
 		.args = args.raw,
 		.kwargs = kwargs.raw,
@@ -273,7 +248,7 @@ static void on_describe(struct lane *lane, const struct furca_frame_view *frame)
 	furca_pack_text(&pk, "functions");
 	if (!engine->functions || furca_functions_describe(engine->functions, &body) < 0)
 		msgpack_pack_array(&pk, 0);
-	send_frame(lane, FURCA_LANE_VALUE, frame->call, furca_buf_view(&body), NULL);
+	furca_lane_send(lane, FURCA_LANE_VALUE, frame->call, furca_buf_view(&body), NULL);
 }
 
 static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
@@ -299,6 +274,11 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 	case FURCA_LANE_RELEASE:
 		if (furca_map_text(frame->body, "handle", &handle))
 			engine->events.release(engine->user, handle);
+		break;
+	case FURCA_LANE_ANSWER:
+	case FURCA_LANE_RAISED:
+		if (!furca_lane_answered(lane, frame))
+			lane_free(lane);
 		break;
 	default:
 		lane_free(lane); /* no message of a lane: the sender is not one of our hosts */
@@ -454,7 +434,7 @@ void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct 
 	if (!take_pending(engine, id, &p))
 		return;
 	if (error.at) {
-		send_frame(p.lane, FURCA_LANE_FAILED, p.call, error, NULL);
+		furca_lane_send(p.lane, FURCA_LANE_FAILED, p.call, error, NULL);
 		return;
 	}
 	furca_packer(&pk, &body);
@@ -464,7 +444,7 @@ void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct 
 	if (body.len > FURCA_MAX_CAPABILITY)
 		fail_call(p.lane, p.call, "OverflowError", "the capability's answer is larger than 64 MiB", "Ask for less at once.");
 	else
-		send_frame(p.lane, FURCA_LANE_VALUE, p.call, furca_buf_view(&body), memory);
+		furca_lane_send(p.lane, FURCA_LANE_VALUE, p.call, furca_buf_view(&body), memory);
 }
 
 struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t origin, struct furca_call **ret_call)
@@ -526,7 +506,7 @@ void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum f
 	struct pending p;
 
 	if (take_pending(engine, origin, &p))
-		send_frame(p.lane, frame, p.call, body, memory);
+		furca_lane_send(p.lane, frame, p.call, body, memory);
 }
 
 bool furca_capability_takes_frames(struct furca_engine *engine, uint64_t origin)

@@ -102,6 +102,7 @@ static void engine_free(struct furca_engine *engine)
 	furca_cells_free(engine->cells);
 	furca_init_unref(engine->surface);
 	furca_ops_free(engine->capability_calls);
+	furca_ops_free(engine->object_calls);
 	furca_registry_done(&engine->registry);
 	furca_fd_done(&engine->loadavg);
 	furca_cgroups_free(engine->cgroups);
@@ -129,7 +130,8 @@ static int engine_start(struct furca_engine *engine, struct furca_err *err)
 	engine->surface->owner = engine;
 	furca_limits_bound_all(engine);
 	engine->cells = furca_cells_new(engine);
-	if (!engine->cells || furca_ops_new(64, FURCA_MAX_CAPABILITIES_OPEN * 4, &engine->capability_calls) < 0)
+	if (!engine->cells || furca_ops_new(64, FURCA_MAX_CAPABILITIES_OPEN * 4, &engine->capability_calls) < 0 ||
+	    furca_ops_new(sizeof(void *), FURCA_MAX_CAPABILITIES_OPEN, &engine->object_calls) < 0)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the engine");
 	return furca_modules_start(engine, err);
 }

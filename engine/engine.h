@@ -53,6 +53,8 @@ struct furca_engine_events {
 	void (*release)(void *user, struct furca_view handle);
 	/* A session has ended, or a process that was none: nothing holds the handles any more that it was given. */
 	void (*owner_gone)(void *user, uint64_t owner);
+	/* What came of furca_engine_object_call: a packed value, or an error map {type, message, traceback?}; both empty: the code has ended. */
+	void (*object_done)(void *user, uint64_t id, struct furca_view value, struct furca_view error);
 	/* Packs the array that DESCRIBE answers with under "capabilities" to `out`. */
 	void (*describe)(void *user, struct furca_buf *out);
 };
@@ -80,6 +82,15 @@ void furca_engine_client_gone(struct furca_engine *engine, furca_client_id clien
  */
 void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
 				  struct furca_fd *memory);
+
+/*
+ * Calls an object of code, in the code of that owner that waits for a capability: the call that call->within names, or any. 0 and the number for
+ * events.object_done, which comes exactly once and later; -ENOENT: no such code waits; -EBUSY: too many are under way.
+ */
+int furca_engine_object_call(struct furca_engine *engine, const struct furca_object_call *call, uint64_t *ret_id);
+
+/* Tells code that an object of its is not held any more; at the latest, its session's end does. */
+void furca_engine_object_let_go(struct furca_engine *engine, uint64_t owner, struct furca_view object);
 
 /* Packs the maps that hello answers with under "limits" and "guarantees". */
 void furca_engine_limits(struct furca_engine *engine, struct furca_buf *out);

@@ -57,6 +57,7 @@ struct furca_engine {
 	struct furca_kept *kept;	  /* output of those that ended, newest first */
 	size_t kept_bytes;
 	struct furca_ops *capability_calls;
+	struct furca_ops *object_calls;	  /* calls of code's objects: engine/object.c */
 	struct furca_session *closing;	  /* out of the registry, not ended yet */
 
 	struct furca_store *store;

@@ -271,6 +271,8 @@ void furca_engine_request(struct furca_engine *engine, furca_client_id client, u
 	case FURCA_METHOD_UNKNOWN:
 	case FURCA_METHOD_hello:
 	case FURCA_METHOD_register_capabilities:
+	case FURCA_METHOD_call_object:
+	case FURCA_METHOD_release_object:
 	case FURCA_METHOD_LIMIT:
 		(void)furca_fail(&err, FURCA_E_INTERNAL, 0, "The method is not the engine's.");
 		refuse(engine, client, msgid, args, &err);

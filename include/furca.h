@@ -180,6 +180,7 @@ struct furca_capability_call {
 	const char *handle;	/* NULL, or the handle whose method `name` is; not NUL-terminated */
 	size_t handle_size;
 	uint64_t call_id;	/* the engine's, never used twice in its life */
+	bool read;		/* `name` is an attribute of the handle, not a method: answer by furca_answer_attribute */
 	struct furca_answer *answer;
 };
 
@@ -210,6 +211,22 @@ int furca_capability_register(struct furca_client *client, const char *name, con
  * "release" {handle}, once for each time it was given.
  */
 void furca_on_handle_call(struct furca_client *client, furca_capability_fn *fn, void *user);
+
+/*
+ * Capabilities that are registered from now on take objects of code (ext 2 in their arguments), and their handles tell attributes: code that
+ * says `object.name` is answered by furca_answer_attribute, a packed value, or NULL: it is a method, which will be called.
+ */
+void furca_take_objects(struct furca_client *client, bool take);
+void furca_answer_attribute(const struct furca_capability_call *call, const void *packed, size_t size);
+
+/*
+ * From within a callback, calls an object that code gave: `handle` is the text of its ext 2, `name` a method ("": the object itself) or with `read` an
+ * attribute. `args` and `kwargs`: a packed array and a packed map, or NULL. The answer as furca_call gives it, {ok: true, value} or {ok: false, error,
+ * type, message, traceback}; the value of an attribute is {value} or {method: true}. 0 or -errno. "release_object" {handle} gives it back.
+ */
+int furca_object_call(const struct furca_capability_call *call, struct furca_client *client, const char *handle, size_t handle_size,
+		      const char *name, bool read, const void *args, size_t args_size, const void *kwargs, size_t kwargs_size, void **ret,
+		      size_t *ret_size, struct furca_error *err);
 
 /* Reads the connection and serves capabilities for `timeout_s`. 0 at its end, -EPIPE where the connection has gone. */
 int furca_serve(struct furca_client *client, double timeout_s, struct furca_error *err);

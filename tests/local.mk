@@ -3,11 +3,13 @@
 dist_check_SCRIPTS += \
 	tests/check-headers.sh \
 	tests/check-layers.sh \
+	tests/check-rows.py \
 	tests/check-tables.sh \
 	tests/tally.sh
 TESTS += \
 	tests/check-headers.sh \
 	tests/check-layers.sh \
+	tests/check-rows.py \
 	tests/check-tables.sh
 
 # The whole folder: a new test file there is run and shipped without being named.

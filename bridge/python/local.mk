@@ -7,6 +7,7 @@ EXTRA_DIST += \
 	bridge/python/furca/_capability.py \
 	bridge/python/furca/_client.py \
 	bridge/python/furca/_frames.py \
+	bridge/python/furca/_object.py \
 	bridge/python/furca/_result.py \
 	bridge/python/furca/_start.py \
 	bridge/python/furca/_wire.py \

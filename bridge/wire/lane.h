@@ -8,15 +8,20 @@
  * Where args, kwargs or value hold arrays or frames (ext 3, bridge/python/furca/_frames.py), one sealed memfd with their buffers rides on the frame.
  *
  * FROM_LANE (`call`: the caller's own number, unique on the lane; several may be under way)
- *   CAPABILITY  name: str  args: array  kwargs: map  allowed: [str]?
+ *   CAPABILITY  name: str  args: array  kwargs: map  allowed: [str]?  read: bool?
  *   FUNCTION    name: str  args: array  kwargs: map  state_mode: str?  session_id: int?  session_name: str?  allowed: [str]?
  *   DESCRIBE    (no fields)   -> VALUE {capabilities: [{name, effect, doc?, params?}], functions: [{name, language, doc?}]}
  *   RELEASE     handle: str        no answer
+ *   ANSWER      value: any         to a CALL, with its number
+ *   RAISED      type: str  message: str  traceback: str?      likewise
  * TO_LANE
  *   VALUE       value: any
  *   FAILED      type: str  message: str  traceback: str?  suggestion: str?
  *   INLINE      name: str  source: str  capabilities: [str]?   answers a FUNCTION whose target is the caller's own session: run it there, by yourself
  *                                        (the args and kwargs are those that were sent)
+ *   CALL        object: str  name: str  args: array  kwargs: map  read: bool     `call`: the engine's number; comes while a call of the lane is open
+ *   LET_GO      object: str        no answer
+ * `read`: `name` is an attribute that is not called. An empty `name` calls the object itself. `object` is the text that code gave in an ext 2.
  * `allowed`: the call comes from a stored function that runs in this process and may call no other capabilities. It is the host's own
  * word, on top of what the engine knows of the call.
  */

@@ -28,6 +28,8 @@
 struct words {
 	const char *variable; /* of -v, or NULL */
 	bool list;	      /* -l */
+	bool read;	      /* -a: the name is a handle's attribute */
+	bool release;	      /* -r: the name is a handle */
 	const char *name;
 	struct furca_buf args, kwargs; /* items, without the head */
 	uint32_t n_args, n_kwargs;
@@ -100,6 +102,10 @@ static int read_words(WORD_LIST *list, struct words *ret, struct furca_err *err)
 			options = false;
 		} else if (strcmp(word, "-l") == 0) {
 			ret->list = true;
+		} else if (strcmp(word, "-a") == 0) {
+			ret->read = true;
+		} else if (strcmp(word, "-r") == 0) {
+			ret->release = true;
 		} else if (strcmp(word, "-v") == 0 && list->next) {
 			list = list->next;
 			ret->variable = list->word->word;
@@ -110,8 +116,8 @@ static int read_words(WORD_LIST *list, struct words *ret, struct furca_err *err)
 		}
 	}
 	if (ret->list)
-		return list ? EX_USAGE : 0;
-	if (!list)
+		return list || ret->read || ret->release ? EX_USAGE : 0;
+	if (!list || (ret->release && (list->next || ret->read || ret->variable)))
 		return EX_USAGE;
 	ret->name = list->word->word;
 	for (options = true, list = list->next; list; list = list->next) {
@@ -133,10 +139,19 @@ static int read_words(WORD_LIST *list, struct words *ret, struct furca_err *err)
 
 static int pack_call(struct furca_buf *out, enum furca_frame frame, const struct words *words, struct furca_err *err)
 {
+	bool calls = frame == FURCA_LANE_CAPABILITY || frame == FURCA_LANE_FUNCTION;
 	msgpack_packer packer;
-	size_t at = furca_frame_begin(out, &packer, frame, 1, frame == FURCA_LANE_DESCRIBE ? 0 : 3);
+	size_t at = furca_frame_begin(out, &packer, frame, 1, calls ? 3U + words->read : words->release);
 
-	if (frame != FURCA_LANE_DESCRIBE) {
+	if (words->release) {
+		msgpack_pack_str_with_body(&packer, "handle", 6);
+		pack_text(out, words->name, strlen(words->name));
+	}
+	if (words->read) {
+		msgpack_pack_str_with_body(&packer, "read", 4);
+		msgpack_pack_true(&packer);
+	}
+	if (calls) {
 		msgpack_pack_str_with_body(&packer, "name", 4);
 		pack_text(out, words->name, strlen(words->name));
 		msgpack_pack_str_with_body(&packer, "args", 4);
@@ -235,6 +250,8 @@ static int give(const struct words *words, const struct furca_value *value)
 
 	if (words->list)
 		return print_list(value);
+	if (value->kind == FURCA_EXT && value->ext == EXT_HANDLE)
+		return words->variable ? assign(words->variable, text.at, furca_view_size(text)) : print_bytes(text.at, furca_view_size(text));
 	if (value->kind != FURCA_STR && value->kind != FURCA_BIN) {
 		furca_json_write(&json, value);
 		if (json.failed) {
@@ -278,6 +295,8 @@ static int exchange(const struct words *words, struct furca_buf *out, struct fur
 	if (r < 0)
 		return furca_fail(err, FURCA_E_GONE, -r, "the engine does not take the call");
 	furca_buf_done(out);
+	if (words->release)
+		return EXECUTION_SUCCESS;
 	r = wait_answer(&lane, &in);
 	if (r == 0)
 		r = furca_frame_recv(lane.n, &in, ANSWER_MAX, &answer, fds, &n_fds, err);
@@ -295,6 +314,9 @@ static int exchange(const struct words *words, struct furca_buf *out, struct fur
 
 		(void)furca_value_of((struct furca_view){nil, nil + 1}, &value);
 	}
+	/* What an attribute is told by, {value} or {method: true}, is not for people. */
+	if (words->read && !furca_map_get(value.raw, "value", &value))
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "that is a method: call it, without -a");
 	return give(words, &value);
 }
 
@@ -311,6 +333,8 @@ static int call(WORD_LIST *list, enum furca_frame frame)
 	}
 	if (words.list)
 		frame = FURCA_LANE_DESCRIBE;
+	if (words.release)
+		frame = FURCA_LANE_RELEASE;
 	if (r == 0)
 		r = pack_call(&out, frame, &words, &err);
 	words_done(&words); /* exchange may leave by a jump */
@@ -371,6 +395,9 @@ static char *const capability_doc[] = {
 	(char *)"behind -- every word is positional text. Prints the answer, text as it is and anything else as JSON, or",
 	(char *)"assigns it to VAR with -v. With -l, lists what may be called.",
 	(char *)"",
+	(char *)"An object that stays with the agent is answered as a handle, @DIGITS: HANDLE.METHOD calls it, -a HANDLE.NAME reads an",
+	(char *)"attribute, NAME:='{\"handle\": \"HANDLE\"}' passes it on, -r HANDLE gives it back (so does the end of the session).",
+	(char *)"",
 	(char *)"Exit status is 0 unless the call fails; the message then goes to stderr.",
 	NULL,
 };
@@ -390,7 +417,7 @@ static char *const reset_doc[] = {
 
 EXPORT struct builtin capability_struct = {
 	(char *)"capability", capability_builtin, BUILTIN_ENABLED, capability_doc,
-	"capability [-v VAR] NAME [WORD | KEY=TEXT | KEY:=JSON ...] or capability -l", NULL,
+	"capability [-a] [-v VAR] NAME [WORD | KEY=TEXT | KEY:=JSON ...] or capability -l or capability -r HANDLE", NULL,
 };
 
 /* bash looks the structure up by the builtin's name, which is no C name. */

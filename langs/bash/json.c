@@ -13,7 +13,6 @@
 #include "base/banned.h"
 
 #define EXT_INTEGER 1 /* two's complement, big endian */
-#define EXT_HANDLE  2
 #define MAX_DIGITS  4096 /* of an integer beyond 64 bits */
 
 /* Numbers are written with a point whatever LC_NUMERIC the session has. */
@@ -383,6 +382,16 @@ static int read_item(struct reader *r, struct furca_buf *out, bool map)
 	return read_value(r, out);
 }
 
+/* Whether a map's one pair is "handle" and the engine's name for an object: it stands for the object, as it does in what is written. */
+static bool names_handle(const struct furca_buf *pair)
+{
+	static const char head[] = "\xa6handle";
+	size_t key = sizeof(head) - 1, n = pair->len - key - 1;
+
+	return pair->len > key + 1 && memcmp(pair->data, head, key) == 0 && (n == 17 || n == 18) && pair->data[key] == (0xa0 | n) &&
+	       pair->data[key + 1] == '@';
+}
+
 static int read_container(struct reader *r, struct furca_buf *out)
 {
 	FURCA_AUTO_BUF struct furca_buf inside = FURCA_BUF_INIT;
@@ -416,6 +425,10 @@ static int read_container(struct reader *r, struct furca_buf *out)
 		}
 	r->depth--;
 	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
+	if (map && n == 1 && names_handle(&inside)) {
+		msgpack_pack_ext_with_body(&packer, inside.data + 8, inside.len - 8, EXT_HANDLE);
+		return out->failed;
+	}
 	if (map)
 		msgpack_pack_map(&packer, n);
 	else

@@ -140,6 +140,7 @@ def _prepare():
         names["__name__"] = "__main__"
     names.update(_given)
     capability.calls_begun[0] += 1
+    capability.look()
 
 
 display_begin = display.begin

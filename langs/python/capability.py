@@ -10,7 +10,7 @@ import os
 import sys
 import weakref
 
-CAPABILITY, FUNCTION, DESCRIBE, RELEASE = 64, 65, 66, 67
+CAPABILITY, FUNCTION, DESCRIBE, RELEASE, ANSWER, RAISED = 64, 65, 66, 67, 68, 69
 EXT_HANDLE, EXT_FRAME, EXT_TIME = 2, _frames.EXT, -1
 
 
@@ -81,12 +81,20 @@ class Handle:
 
     def __init__(self, token):
         object.__setattr__(self, "_token", token)
+        object.__setattr__(self, "_methods", set())
         weakref.finalize(self, _release, token, host.image()).atexit = False
 
     def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
-        return Capability("%s.%s" % (self._token.decode("utf-8", "backslashreplace"), name), None, self)
+        method = Capability("%s.%s" % (self._token.decode("utf-8", "backslashreplace"), name), None, self)
+        # Where the client tells attributes, which the engine's name for the object says, it is asked what this one is: once for a method.
+        if self._token.endswith(b"a") and len(self._token) == 18 and name not in self._methods:
+            told = host.call(CAPABILITY, method._name, (), {}, _with_bound({"read": True}, sys._getframe(1)))
+            if "value" in told:
+                return told["value"]
+            self._methods.add(name)
+        return method
 
     def __eq__(self, other):
         return isinstance(other, Handle) and other._token == self._token
@@ -137,9 +145,96 @@ def pack_hook(value, frames):
     return None
 
 
+def pack_out_hook(value, frames):
+    """As pack_hook, for what goes to clients: an object without a form becomes a handle. Sets have none on purpose: a list says what is meant."""
+    packed = pack_hook(value, frames)
+    if packed is not None or isinstance(value, (str, set, frozenset)):
+        return packed
+    datetime = sys.modules.get("datetime")
+    if datetime is not None and isinstance(value, (datetime.date, datetime.time, datetime.timedelta)):
+        return None
+    return EXT_HANDLE, _keep(value)
+
+
+# Objects of this process that clients hold, by the text that stands for each in messages. They are part of the session's memory: a copy has its
+# own, and what a rollback takes back was never given.
+_kept = {}
+MOST_KEPT = 65536
+
+
+def _keep(value):
+    if len(_kept) >= MOST_KEPT:
+        raise ValueError("clients hold %d objects of this session, which is the limit" % MOST_KEPT)
+    token = "o" + os.urandom(8).hex()
+    _kept[token] = value
+    return token.encode()
+
+
+def _own(token):
+    try:
+        return _kept[token]
+    except KeyError:
+        raise ReferenceError("that object of the session is not kept any more") from None
+
+
+def look():
+    """Before a call: takes what clients gave back meanwhile."""
+    if _kept:
+        host.look()
+
+
+def let_go(body):
+    _kept.pop(host.unpack(body)["object"], None)
+
+
+def _run_object(fields):
+    found, name = _own(fields["object"]), fields["name"]
+    if name.startswith("_"):
+        raise AttributeError("%r is not for clients" % name)
+    if name:
+        found = getattr(found, name)
+    if fields["read"]:
+        return {"method": True} if callable(found) else {"value": found}
+    return found(*fields["args"], **fields["kwargs"])
+
+
+def _answered(call, make):
+    """The frame for a client that called an object: what `make` gives or raises. An interrupt is not the object's: it goes on."""
+    try:
+        return host.encode(ANSWER, call, None, None, None, {"value": make()})[0]
+    except Exception as error:
+        said = {"type": type(error).__name__, "message": _text(error), "traceback": _traceback(error)}
+        return host.encode(RAISED, call, None, None, None, said)[0]
+
+
+def _text(error):
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        return "(an error without a text)"
+
+
+def _traceback(error):
+    import traceback
+    try:
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        return "".join(lines)[-65536:].encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        return ""
+
+
+def _fields(body):
+    return host.unpack(body, lambda kind, data, memory: unpack_hook(kind, data, memory))
+
+
+def serve(call, body):
+    """Runs a CALL of one of our objects; the frame that answers it."""
+    return _answered(call, lambda: _run_object(_fields(body)))
+
+
 def unpack_hook(kind, data, memory):
     if kind == EXT_HANDLE:
-        return Handle(data)
+        return _own(data.decode()) if data.startswith(b"o") else Handle(data)
     if kind == EXT_FRAME:
         return _frames.load(data, memory)
     if kind == EXT_TIME and len(data) in (4, 8, 12):
@@ -179,6 +274,10 @@ class _LoopLane:
         data, memory = host.encode(kind, self.last, name, args, kwargs, extra)
         future = self.loop.create_future()
         self.calls[self.last] = future
+        self.send(data, memory)
+        return future
+
+    def send(self, data, memory=-1):
         waiting = bool(self.out)
         if waiting and memory < 0 and self.out[-1][1] < 0:
             self.out[-1][0] += data
@@ -186,7 +285,25 @@ class _LoopLane:
             self.out.append([bytearray(data), memory])
         if not waiting:
             self.write()
-        return future
+
+    def serve(self, call, body):
+        """Runs one of our objects for a client; a coroutine of its goes on in the loop."""
+        try:
+            value = _run_object(_fields(body))
+        except Exception as error:
+            self.send(_answered(call, lambda error=error: _raise(error)))
+            return
+        if hasattr(value, "__await__"):
+            self.loop.create_task(self.serve_later(call, value))
+        else:
+            self.send(_answered(call, lambda: value))
+
+    async def serve_later(self, call, value):
+        try:
+            value = await value
+            self.send(_answered(call, lambda: value))
+        except Exception as error:
+            self.send(_answered(call, lambda error=error: _raise(error)))
 
     def write(self):
         try:
@@ -226,6 +343,10 @@ class _LoopLane:
                 break
             size, call, good, value, used = answer
             del self.into[:size]
+            if good is None:
+                if value is not None:
+                    self.serve(call, value)
+                continue
             if used:
                 os.close(self.memories.pop(0))
             future = self.calls.pop(call, None)
@@ -252,6 +373,10 @@ class _LoopLane:
         for future in calls.values():
             if not future.done():
                 future.set_exception(ConnectionError("the engine closed the lane of this call"))
+
+
+def _raise(error):
+    raise error
 
 
 _loop_lanes = weakref.WeakKeyDictionary()

@@ -200,7 +200,43 @@ static void exchange_step(struct exchange *x)
 		x->error = n == 0 ? EPIPE : (int)-n;
 }
 
-/* Waits for the next whole frame; 0, or -1 with an exception and the lane dropped. The frame stays
+static bool post(struct exchange *x);
+
+/* Runs the object that a CALL names and sends what comes of it. 0, or -1 with an exception and the lane dropped. */
+static int serve_call(struct exchange *x, PyObject *body, uint64_t call)
+{
+	PyObject *answer = body ? PyObject_CallFunction(furca_lane_hooks.serve, "KO", (unsigned long long)call, body) : NULL;
+	struct exchange out = {.lane = x->lane, .memory = -1, .posts = true};
+	int r = -1;
+
+	Py_XDECREF(body);
+	out.data = answer ? (const uint8_t *)PyBytes_AsString(answer) : NULL;
+	if (out.data) {
+		out.n = (size_t)PyBytes_Size(answer);
+		r = post(&out) ? 0 : -1;
+	} else {
+		lane_drop(x->lane);
+	}
+	Py_XDECREF(answer);
+	return r;
+}
+
+/* Deals with a frame that is no answer. 1 where it was one, 0 where it is not, or -1 with an exception and the lane dropped. */
+static int own_frame(struct exchange *x, const struct furca_frame_view *frame)
+{
+	bool calls = frame->number == FURCA_LANE_CALL;
+	uint64_t call = frame->call;
+
+	if (!calls && frame->number != FURCA_LANE_LET_GO)
+		return 0;
+	PyObject *body = calls ? furca_frame_body(frame) : NULL;
+	if (!calls)
+		furca_frame_let_go(frame);
+	furca_buf_consume(&x->lane->in, frame->size);
+	return !calls || serve_call(x, body, call) == 0 ? 1 : -1;
+}
+
+/* Waits for the next whole frame that answers; 0, or -1 with an exception and the lane dropped. The frame stays
  * at the front of lane->in. */
 static int exchange_frame(struct exchange *x, struct furca_frame_view *ret)
 {
@@ -210,8 +246,15 @@ static int exchange_frame(struct exchange *x, struct furca_frame_view *ret)
 		int r = furca_frame_parse(x->lane->in.data, x->lane->in.len, FURCA_MAX_HOST_FRAME,
 					  ret, &need, &err);
 
-		if (r == 1 && !x->n)
-			return 0;
+		if (r == 1 && !x->n) {
+			int own = own_frame(x, ret);
+
+			if (own == 0)
+				return 0;
+			if (own < 0)
+				return -1;
+			continue;
+		}
 		if (r < 0 || x->error) {
 			lane_drop(x->lane);
 			PyErr_SetString(PyExc_ConnectionError,
@@ -321,6 +364,24 @@ PyObject *furca_lanes_post(PyObject *self, PyObject *args)
 	lane_put(lane);
 	if (!good)
 		return NULL;
+	Py_RETURN_NONE;
+}
+
+PyObject *furca_lanes_look(PyObject *self, PyObject *args)
+{
+	struct lane *lane = pthread_getspecific(lanes.key);
+	struct furca_frame_view frame;
+	size_t need;
+
+	if (!lane || lane->busy || lane->fd.n < 0 || lane->generation != lanes.host->generation || lane->pid != getpid())
+		Py_RETURN_NONE;
+	if (lane_recv(lane) == 0)
+		lane_drop(lane);
+	while (furca_frame_parse(lane->in.data, lane->in.len, FURCA_MAX_HOST_FRAME, &frame, &need, NULL) == 1 &&
+	       frame.number == FURCA_LANE_LET_GO) {
+		furca_frame_let_go(&frame);
+		furca_buf_consume(&lane->in, frame.size);
+	}
 	Py_RETURN_NONE;
 }
 

@@ -10,6 +10,9 @@
 /* Functions of the Python part, for the life of the process. */
 struct furca_lanes_hooks {
 	PyObject *pack, *unpack; /* as in codec.h */
+	PyObject *pack_out;	 /* as `pack`, for arguments of capabilities: what is not plain becomes a handle */
+	PyObject *serve;	 /* (number, body): runs a CALL; the frame that answers it */
+	PyObject *let_go;	 /* (body): of a LET_GO */
 	PyObject *failed;	 /* (type, message, traceback, suggestion): the exception of a call that failed */
 	PyObject *store;	 /* (list of buffers): the number of a sealed memfd that holds them */
 	PyObject *read;		 /* (descriptor of one): memory of our own with what it holds */
@@ -34,17 +37,20 @@ PyObject *furca_lanes_unpack(struct furca_view view, const struct furca_fd *fds,
  * call(frame, name, args, kwargs, extra)      one call; its value
  * call_many(frame, name, calls, extra)        `calls`: [(args, kwargs)], without arrays; all under way at once; list of values
  * post(frame, fields)                         one message that has no answer
+ * look()                                      takes what came to this thread's lane while nothing was called; never waits
  *
  * For a lane that the caller serves, with descriptors by number:
  * open_lane()                                 one that does not block, if the caller makes it so
  * encode(frame, call, name, args, kwargs, extra) -> (bytes, memory or -1), to be closed by the caller
  * send(lane, bytes, memory or -1) -> bytes sent; the memory goes with the first
  * receive(lane) -> (bytes, [memory])
- * decode(buffer, memory or -1) -> None or (bytes used, call, ok, value or exception, how many of the memories)
+ * decode(buffer, memory or -1) -> None or (bytes used, call, ok, value or exception, how many of the memories); for a CALL, ok is None and the value
+ *     the body, for hooks.serve; both are None for what was dealt with
  */
 PyObject *furca_lanes_call(PyObject *self, PyObject *args);
 PyObject *furca_lanes_call_many(PyObject *self, PyObject *args);
 PyObject *furca_lanes_post(PyObject *self, PyObject *args);
+PyObject *furca_lanes_look(PyObject *self, PyObject *args);
 PyObject *furca_lanes_encode(PyObject *self, PyObject *args);
 PyObject *furca_lanes_decode(PyObject *self, PyObject *args);
 PyObject *furca_lanes_open(PyObject *self, PyObject *args);

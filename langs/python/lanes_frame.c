@@ -54,11 +54,17 @@ PyObject *furca_lanes_unpack(struct furca_view view, const struct furca_fd *fds,
 	return value;
 }
 
-static int pack_field(struct furca_buf *out, msgpack_packer *pk, const char *key, PyObject *value,
+/* Where the values of such a frame go: objects may be held by clients, not by functions in other processes. */
+static PyObject *hook_of(int number)
+{
+	return number == FURCA_LANE_CAPABILITY || number == FURCA_LANE_ANSWER ? furca_lane_hooks.pack_out : furca_lane_hooks.pack;
+}
+
+static int pack_field(struct furca_buf *out, msgpack_packer *pk, const char *key, PyObject *value, PyObject *hook,
 		      PyObject *frames)
 {
 	msgpack_pack_str_with_body(pk, key, strlen(key));
-	return furca_lanes_pack(value, frames, out);
+	return furca_codec_pack(value, hook, frames, out);
 }
 
 int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint64_t call,
@@ -66,25 +72,25 @@ int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint
 		      PyObject *frames)
 {
 	Py_ssize_t n_extra = extra ? PyDict_Size(extra) : 0, at = 0;
-	PyObject *key, *value;
+	PyObject *key, *value, *hook = hook_of(number);
 	msgpack_packer pk;
 	int r;
 
-	/* DESCRIBE and RELEASE carry what is in `extra` alone. */
+	/* All but calls carry what is in `extra` alone. */
 	*ret_offset = furca_frame_begin(out, &pk, (enum furca_frame)number, call,
 				   (uint32_t)(n_extra + (args ? 3 : 0)));
 	r = 0;
 	if (args) {
-		r = pack_field(out, &pk, "name", name, NULL);
+		r = pack_field(out, &pk, "name", name, NULL, NULL);
 		if (!r)
-			r = pack_field(out, &pk, "args", args, frames);
+			r = pack_field(out, &pk, "args", args, hook, frames);
 		if (!r)
-			r = pack_field(out, &pk, "kwargs", kwargs, frames);
+			r = pack_field(out, &pk, "kwargs", kwargs, hook, frames);
 	}
 	while (!r && extra && PyDict_Next(extra, &at, &key, &value)) {
 		r = furca_codec_pack(key, NULL, NULL, out);
 		if (!r)
-			r = furca_codec_pack(value, NULL, NULL, out);
+			r = furca_codec_pack(value, hook, NULL, out);
 	}
 	if (r < 0)
 		out->len = *ret_offset;
@@ -116,6 +122,22 @@ int furca_frame_make(struct furca_outgoing *out, int number, uint64_t call, PyOb
 		r = furca_frame_close(&out->bytes, offset, out->memory.n >= 0);
 	Py_XDECREF(frames);
 	return r;
+}
+
+PyObject *furca_frame_body(const struct furca_frame_view *frame)
+{
+	return PyBytes_FromStringAndSize((const char *)frame->body.at, (Py_ssize_t)furca_view_size(frame->body));
+}
+
+void furca_frame_let_go(const struct furca_frame_view *frame)
+{
+	PyObject *body = furca_frame_body(frame);
+	PyObject *none = body ? PyObject_CallFunctionObjArgs(furca_lane_hooks.let_go, body, NULL) : NULL;
+
+	if (!none)
+		PyErr_Clear(); /* it is held a while longer */
+	Py_XDECREF(none);
+	Py_XDECREF(body);
 }
 
 static PyObject *text_or_none(struct furca_view body, const char *key)

@@ -31,6 +31,12 @@ int furca_frame_make(struct furca_outgoing *out, int number, uint64_t call, PyOb
 /* The value of an answer, or its exception object with *ret_ok 0. NULL with an exception where it cannot be told. `fds`: the frame's. */
 PyObject *furca_frame_value(const struct furca_frame_view *frame, const struct furca_fd *fds, int *ret_ok);
 
+/* What the engine says by itself, in bytes that Python takes: new reference or NULL. */
+PyObject *furca_frame_body(const struct furca_frame_view *frame);
+
+/* Deals with a LET_GO: nothing comes of it. */
+void furca_frame_let_go(const struct furca_frame_view *frame);
+
 /* Raises ConnectionError. NULL. */
 PyObject *furca_lane_raise(const struct furca_err *err);
 

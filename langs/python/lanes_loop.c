@@ -24,6 +24,22 @@ PyObject *furca_lanes_encode(PyObject *self, PyObject *args)
 	return pair;
 }
 
+/* decode's answer for a CALL or LET_GO. */
+static PyObject *own_frame(const struct furca_frame_view *frame)
+{
+	PyObject *body = frame->number == FURCA_LANE_CALL ? furca_frame_body(frame) : Py_None, *result;
+
+	if (!body)
+		return NULL;
+	if (body == Py_None) {
+		furca_frame_let_go(frame);
+		Py_INCREF(body);
+	}
+	result = Py_BuildValue("(nKOOi)", (Py_ssize_t)frame->size, (unsigned long long)frame->call, Py_None, body, 0);
+	Py_DECREF(body);
+	return result;
+}
+
 PyObject *furca_lanes_decode(PyObject *self, PyObject *args)
 {
 	struct furca_err err = FURCA_ERR_INIT;
@@ -47,6 +63,8 @@ PyObject *furca_lanes_decode(PyObject *self, PyObject *args)
 		PyErr_SetString(PyExc_ConnectionError, "the engine sent less than it said");
 		return NULL;
 	}
+	if (frame.number == FURCA_LANE_CALL || frame.number == FURCA_LANE_LET_GO)
+		return own_frame(&frame);
 	value = furca_frame_value(&frame, &memory, &ok);
 	if (!value && !frame.n_fds)
 		return NULL;

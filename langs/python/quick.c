@@ -19,7 +19,7 @@ static struct {
 	PyObject *sys;		  /* sys.__dict__ */
 	PyObject *loaded;	  /* sys.modules */
 	PyObject *own_streams;	  /* streams._own */
-	PyObject *shown, *unused, *begun; /* display._shown, capability._unused and .calls_begun */
+	PyObject *shown, *unused, *begun, *kept; /* display._shown, capability._unused, .calls_begun and ._kept */
 	PyObject *get_signal, *on_interrupt, *number, *get_trace, *get_profile;
 	PyObject *stream_name[STREAMS], *closed, *flush, *main_name, *plot_name;
 	PyObject *raw_of, *raw, *zero, *count, *count_name; /* of the stream raw_of: the counter of output */
@@ -54,6 +54,7 @@ int furca_quick_init(PyObject *modules)
 	quick.own_streams = of_module(modules, "streams", "_own");
 	quick.shown = of_module(modules, "display", "_shown");
 	quick.unused = of_module(modules, "capability", "_unused");
+	quick.kept = of_module(modules, "capability", "_kept");
 	quick.begun = of_module(modules, "capability", "calls_begun");
 	quick.get_signal = of_library("_signal", "getsignal");
 	quick.get_trace = of_library("sys", "gettrace");
@@ -171,7 +172,7 @@ bool furca_quick_intact(void)
 
 bool furca_quick_ready(void)
 {
-	bool ready = PyList_Size(quick.shown) == 0 && names_ready() && interrupts_ready() && streams_ready() &&
+	bool ready = PyList_Size(quick.shown) == 0 && PyDict_Size(quick.kept) == 0 && names_ready() && interrupts_ready() && streams_ready() &&
 		     count_call();
 
 	PyErr_Clear();

@@ -191,6 +191,7 @@ static PyMethodDef methods[] = {
 	{"call_many", furca_lanes_call_many, METH_VARARGS,
 	 "Calls out many times at once and waits."},
 	{"post", furca_lanes_post, METH_VARARGS, "Sends a message that has no answer."},
+	{"look", furca_lanes_look, METH_NOARGS, "Takes what came while nothing was called."},
 	{"encode", furca_lanes_encode, METH_VARARGS, "A call as bytes."},
 	{"decode", furca_lanes_decode, METH_VARARGS, "An answer from bytes."},
 	{"open_lane", furca_lanes_open, METH_NOARGS, "A new lane's descriptor."},
@@ -267,6 +268,9 @@ static int load(PyObject *host_module)
 	hooks = (struct furca_lanes_hooks){
 		.pack = PyObject_GetAttrString(wire, "pack_hook"),
 		.unpack = PyObject_GetAttrString(wire, "unpack_hook"),
+		.pack_out = PyObject_GetAttrString(wire, "pack_out_hook"),
+		.serve = PyObject_GetAttrString(wire, "serve"),
+		.let_go = PyObject_GetAttrString(wire, "let_go"),
 		.failed = PyObject_GetAttrString(wire, "failed"),
 		.store = PyObject_GetAttrString(frames, "store"),
 		.read = PyObject_GetAttrString(frames, "read"),

@@ -19,6 +19,10 @@ static struct {
 	uint32_t msgid;
 	int send_result;
 	char type[32], suggestion[512];
+	char object[32]; /* of code: what a client sees of it, or what code is told of it */
+	unsigned let_go, answers;
+	uint64_t owner;
+	bool ok;
 } seen;
 
 static void copy(char *to, size_t size, struct furca_view from)
@@ -87,7 +91,40 @@ static void on_release(void *user, uint64_t client, struct furca_view params)
 	copy(seen.type, sizeof(seen.type), token);
 }
 
-static const struct furca_caps_events events = {.send = on_send, .release = on_release, .done = on_done};
+static void on_let_go(void *user, uint64_t owner, struct furca_view object)
+{
+	seen.let_go++;
+	seen.owner = owner;
+	copy(seen.object, sizeof(seen.object), object);
+}
+
+static int on_object_call(void *user, const struct furca_object_call *object_call, uint64_t *ret_id)
+{
+	struct furca_value v;
+
+	seen.owner = object_call->owner;
+	copy(seen.object, sizeof(seen.object), object_call->object);
+	for (struct furca_view at = object_call->args; at.at < at.end && furca_value_enter(&at, &v) == 0;)
+		if (v.kind == FURCA_EXT && v.ext == 2)
+			copy(seen.token, sizeof(seen.token), v.bytes);
+	*ret_id = 900;
+	return seen.send_result;
+}
+
+static void on_answer(void *user, uint64_t client, uint64_t msgid, struct furca_view result)
+{
+	seen.answers++;
+	seen.client = client;
+	ck_assert_int_eq(furca_value_check(result, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS), 0);
+	ck_assert(furca_map_bool(result, "ok", &seen.ok));
+}
+
+static const struct furca_caps_events events = {.send = on_send,
+						.release = on_release,
+						.let_go = on_let_go,
+						.object_call = on_object_call,
+						.answer = on_answer,
+						.done = on_done};
 static struct furca_caps *caps;
 
 static void setup(void)
@@ -513,6 +550,110 @@ START_TEST(a_handle_has_the_effect_of_what_gave_it_and_goes_with_its_client)
 }
 END_TEST
 
+/* Registers a name whose client takes objects. */
+static void offer_taking(uint64_t client, const char *name)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, 1);
+	text(&pk, "capabilities");
+	msgpack_pack_array(&pk, 1);
+	msgpack_pack_map(&pk, 3);
+	text(&pk, "name");
+	text(&pk, name);
+	text(&pk, "effect");
+	text(&pk, "read");
+	text(&pk, "objects");
+	msgpack_pack_true(&pk);
+	ck_assert_int_eq(furca_caps_register(caps, client, furca_buf_view(&buf), NULL), 1);
+}
+
+/* call_object or release_object on `handle`, with the handle among its own arguments. */
+static int on_object(uint64_t client, const char *handle, bool release, struct furca_err *err)
+{
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	msgpack_pack_map(&pk, release ? 1 : 2);
+	text(&pk, "handle");
+	text(&pk, handle);
+	if (!release) {
+		text(&pk, "args");
+		msgpack_pack_array(&pk, 1);
+		msgpack_pack_ext_with_body(&pk, handle, strlen(handle), 2);
+	}
+	return release ? furca_caps_object_release(caps, client, furca_buf_view(&buf), err)
+		       : furca_caps_object_call(caps, client, 3, furca_buf_view(&buf), err);
+}
+
+/* Code's object "o1" in the arguments of a call. */
+static const char with_object[] = "\x91\xd5\x02o1";
+
+START_TEST(an_object_of_code_is_the_clients_it_was_given_to)
+{
+	static const char nothing[] = "\xc0";
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_view none = {0};
+	char name[32];
+
+	offer_taking(1, "take");
+	call_with(1, 77, "take", false, view(with_object, sizeof(with_object) - 1));
+	ck_assert_int_eq(seen.sent, 1);
+	ck_assert(seen.token[0] == '#' && strlen(seen.token) == 18); /* not code's own text */
+	copy(name, sizeof(name), view(seen.token, strlen(seen.token)));
+	ck_assert_int_eq(on_object(1, name, false, &err), 0);
+	ck_assert_str_eq(seen.object, "o1");
+	ck_assert_str_eq(seen.token, "o1"); /* it came home */
+	furca_caps_object_done(caps, 900, view(nothing, 1), none);
+	ck_assert(seen.ok && seen.client == 1);
+	furca_caps_object_done(caps, 900, view(nothing, 1), none);
+	ck_assert_uint_eq(seen.answers, 1);
+	ck_assert_int_lt(on_object(2, name, false, &err), 0); /* another client's */
+	ck_assert_int_lt(on_object(1, "#0123456789abcdefa", false, NULL), 0);
+	ck_assert_int_lt(on_object(1, "o1", false, NULL), 0);
+
+	/* The code ended, or waits for nothing. */
+	ck_assert_int_eq(on_object(1, name, false, NULL), 0);
+	furca_caps_object_done(caps, 900, none, none);
+	ck_assert(!seen.ok);
+	seen.send_result = -ENOENT;
+	ck_assert_int_lt(on_object(1, name, false, NULL), 0);
+	seen.send_result = 0;
+
+	ck_assert_int_eq(on_object(1, name, true, NULL), 0);
+	ck_assert_uint_eq(seen.let_go, 1);
+	ck_assert_int_lt(on_object(1, name, true, NULL), 0);
+}
+END_TEST
+
+START_TEST(objects_that_no_client_holds_are_let_go)
+{
+	struct furca_view args = view(with_object, sizeof(with_object) - 1);
+
+	ck_assert_int_eq(offer(1, "plain", "read", NULL, NULL), 1);
+	ck_assert_int_eq(offer(1, "change", "write", NULL, NULL), 1);
+	offer_taking(2, "take");
+	call_with(1, 77, "plain", false, args);
+	ck_assert_str_eq(seen.type, "TypeError");
+	ck_assert_uint_eq(seen.let_go, 1);
+	call_with(2, 77, "change", true, args);
+	call_with(3, 77, "unknown", false, args);
+	ck_assert_uint_eq(seen.let_go, 3);
+	seen.send_result = -EPIPE;
+	call_with(4, 77, "take", false, args);
+	ck_assert_uint_eq(seen.let_go, 4);
+	seen.send_result = 0;
+	call_with(5, 77, "take", false, args);
+	ck_assert_uint_eq(seen.let_go, 4);
+	furca_caps_client_gone(caps, 2);
+	ck_assert_uint_eq(seen.let_go, 5);
+	ck_assert_str_eq(seen.object, "o1");
+}
+END_TEST
+
 START_TEST(describe_lists_all_by_name)
 {
 	struct furca_buf buf = FURCA_BUF_INIT;
@@ -578,6 +719,8 @@ int main(void)
 	tcase_add_test(tc, an_unknown_key_is_named_with_the_nearest);
 	tcase_add_test(tc, thousands_are_open_at_once_and_answered_in_any_order);
 	tcase_add_test(tc, a_handle_leads_back_to_its_client_and_to_nobody_else);
+	tcase_add_test(tc, an_object_of_code_is_the_clients_it_was_given_to);
+	tcase_add_test(tc, objects_that_no_client_holds_are_let_go);
 	tcase_add_test(tc, a_handle_has_the_effect_of_what_gave_it_and_goes_with_its_client);
 	tcase_add_test(tc, calls_that_wait_are_sent_in_turn);
 	tcase_add_test(tc, who_floods_is_refused_and_others_are_not);

@@ -39,6 +39,15 @@ void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, stru
 {
 }
 
+int furca_engine_object_call(struct furca_engine *engine, const struct furca_object_call *call, uint64_t *ret_id)
+{
+	return -ENOENT;
+}
+
+void furca_engine_object_let_go(struct furca_engine *engine, uint64_t owner, struct furca_view object)
+{
+}
+
 static void empty_map(struct furca_buf *out)
 {
 	ck_assert_int_eq(furca_buf_append(out, "\x80", 1), 0);

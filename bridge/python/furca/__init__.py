@@ -13,11 +13,12 @@ Engine blocks, AsyncEngine is for asyncio. furca.adapters has what agent framewo
 from . import suggestions
 from ._aio import AsyncEngine, AsyncSession
 from ._client import Call, Engine, Session
+from ._object import AsyncObject, Object
 from ._result import (CodeError, EngineGone, EnvironmentFailed, ExecutionError, FurcaError, Interrupted, IsolationError,
                       LimitReached, ProcessLost, ProtocolError, Refused, Result, TimedOut)
 from ._wire import Handle
 
 __version__ = "0.1.0"
-__all__ = ["AsyncEngine", "AsyncSession", "Call", "CodeError", "Engine", "EngineGone", "EnvironmentFailed", "ExecutionError", "FurcaError",
-           "Handle", "Interrupted", "IsolationError", "LimitReached", "ProcessLost", "ProtocolError", "Refused", "Result",
+__all__ = ["AsyncEngine", "AsyncObject", "AsyncSession", "Call", "CodeError", "Engine", "EngineGone", "EnvironmentFailed", "ExecutionError", "FurcaError",
+           "Handle", "Interrupted", "IsolationError", "LimitReached", "Object", "ProcessLost", "ProtocolError", "Refused", "Result",
            "Session", "TimedOut", "suggestions"]

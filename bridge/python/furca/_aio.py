@@ -12,6 +12,7 @@ from ._capability import Capability, Kept, declarations, failure, function_of, s
 from ._client import OnOutput, SessionKey, session_arguments
 from ._result import EngineGone, ProtocolError, Result, checked
 from ._start import PrivateEngine, default_socket
+from ._object import AsyncObject, new_unused, request
 from ._wire import Handle, pack, unpacker, without_none
 
 
@@ -27,7 +28,8 @@ class AsyncEngine:
         self._calls: "Dict[int, asyncio.Future[Any]]" = {}
         self._outputs: Dict[int, OnOutput] = {}
         self._capabilities: Dict[str, Capability] = {}
-        self._kept = Kept()
+        self._unused = new_unused()  # handles of code's objects that nothing here holds any more
+        self._kept = Kept(lambda handle: AsyncObject(self._call_object, handle, self._unused))
         self._tasks: "Set[asyncio.Task[None]]" = set()
         self._gone: Optional[EngineGone] = EngineGone("not connected: use `async with`, or await connect()")
         self._reader_task: "Optional[asyncio.Task[None]]" = None
@@ -129,6 +131,8 @@ class AsyncEngine:
         except Exception as e:
             error = failure(e)
         try:
+            while self._unused:
+                await self._start("release_object", {"handle": self._unused.popleft()})
             await self._send([1, msgid, error, value])
         except TypeError as e:
             await self._send([1, msgid, failure(e), None])
@@ -157,6 +161,10 @@ class AsyncEngine:
             self._outputs.pop(msgid, None)
             raise
         return msgid, future
+
+    async def _call_object(self, handle: Handle, name: str, args: "tuple[Any, ...]", kwargs: Dict[str, Any], read: bool) -> Any:
+        answer = checked(await self.call("call_object", **request(handle, name, args, kwargs, read), within=within(self)), True)
+        return self._kept.back(answer["value"])
 
     async def call(self, method: str, **arguments: Any) -> Dict[str, Any]:
         """Any method of the protocol; its answer as it came."""

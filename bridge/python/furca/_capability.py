@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 import inspect
 import itertools
 import threading
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from ._object import is_object
 from ._wire import Frame, Handle
 
 EFFECTS = ("read", "write")
@@ -33,7 +35,7 @@ class Capability:
         self.doc = doc if doc is not None else inspect.getdoc(function)
 
     def declaration(self) -> Dict[str, Any]:
-        entry: Dict[str, Any] = {"name": self.name, "effect": self.effect}
+        entry: Dict[str, Any] = {"name": self.name, "effect": self.effect, "objects": True}
         if self.doc:
             entry["doc"] = self.doc
         try:
@@ -56,7 +58,8 @@ def failure(error: BaseException) -> Dict[str, Any]:
 class Kept:
     """Objects of this process that code in sessions holds by handles. One that code has let go as often as it was given is dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_code: Callable[[Handle], Any]) -> None:
+        self._of_code = of_code  # makes an object of a handle that code gave
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._objects: Dict[str, Tuple[Any, int]] = {}
@@ -81,10 +84,12 @@ class Kept:
                 del self._objects[token], self._tokens[id(value)]
 
     def back(self, value: Any) -> Any:
-        """Arguments with the objects in the place of their handles, and arrays in that of their bytes."""
+        """What code sent, with objects in the place of their handles, and arrays in that of their bytes."""
         if isinstance(value, Frame):
             return value.load()
         if isinstance(value, Handle):
+            if is_object(value.data):
+                return self._of_code(value)
             entry = self._objects.get(value.data.decode(errors="replace"))
             return entry[0] if entry else value
         if isinstance(value, list):
@@ -92,6 +97,11 @@ class Kept:
         if isinstance(value, dict):
             return {k: self.back(v) for k, v in value.items()}
         return value
+
+    def read(self, token: str, name: str) -> Dict[str, Any]:
+        """An attribute's value, or that it is a method."""
+        value = self.method(token, name)
+        return {"method": True} if callable(value) else {"value": value}
 
     def method(self, token: str, name: str) -> Callable[..., Any]:
         entry = self._objects.get(token)
@@ -107,6 +117,8 @@ def function_of(capabilities: Dict[str, Capability], kept: Kept, method: str, pa
     if method != "capability":
         raise LookupError("no method named %r" % method)
     if params.get("handle") is not None:
+        if params.get("read"):
+            return functools.partial(kept.read, params["handle"], params["name"])
         return kept.method(params["handle"], params["name"])
     if params["name"] not in capabilities:
         raise LookupError("no capability named %r" % params["name"])

@@ -12,6 +12,7 @@ from . import _frames
 from ._capability import Capability, Kept, declarations, failure, function_of, serving, within
 from ._result import EngineGone, ProtocolError, Result, checked
 from ._start import PrivateEngine, default_socket
+from ._object import Object, new_unused, request
 from ._wire import Frame, Handle, Memory, pack, unpacker, without_none
 
 OnOutput = Callable[[str, str], Any]
@@ -68,7 +69,8 @@ class Engine:
         self._lock, self._send_lock = threading.Lock(), threading.Lock()
         self._calls: Dict[int, Call] = {}
         self._capabilities: Dict[str, Capability] = {}
-        self._kept = Kept()
+        self._unused = new_unused()  # handles of code's objects that nothing here holds any more
+        self._kept = Kept(lambda handle: Object(self._call_object, handle, self._unused))
         self._gone: Optional[EngineGone] = None
         self._workers = concurrent.futures.ThreadPoolExecutor(64, "furca-capability")
         self._reader = threading.Thread(target=self._read, name="furca-reader", daemon=True)
@@ -128,6 +130,8 @@ class Engine:
                 os.close(memory)
 
     def _start(self, method: str, arguments: Dict[str, Any], on_output: Optional[OnOutput] = None, raise_errors: bool = True) -> Call:
+        while self._unused and method != "release_object":
+            self._release()
         call = Call(self, next(self._ids), on_output, raise_errors)
         with self._lock:
             if self._gone:
@@ -207,11 +211,24 @@ class Engine:
         if token is not None:
             serving.reset(token)  # the thread serves other calls after this one
         try:
+            while self._unused:
+                self._release()
             self._send([1, msgid, error, value])
         except (TypeError, ValueError) as e:
             self._send([1, msgid, failure(e), None])
         except EngineGone:
             pass
+
+    def _release(self) -> None:
+        try:
+            handle = self._unused.popleft()
+        except IndexError:
+            return  # another thread took it
+        self._start("release_object", {"handle": handle})
+
+    def _call_object(self, handle: Handle, name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any], read: bool) -> Any:
+        answer = checked(self.call("call_object", **request(handle, name, args, kwargs, read), within=within(self)), True)
+        return self._kept.back(answer["value"])
 
     # Methods.
 

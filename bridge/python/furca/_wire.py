@@ -12,7 +12,7 @@ BIG_INTEGER, HANDLE = 1, 2
 
 
 class Handle:
-    """An object that stays in its session; it can be passed back in, where it is the object again."""
+    """An object that stays where it is; passed back there, it is the object again."""
 
     __slots__ = ("data",)
 
@@ -69,6 +69,9 @@ def _other(value: Any) -> Any:
         return msgpack.ExtType(BIG_INTEGER, value.to_bytes((value.bit_length() + 8) // 8, "big", signed=True))
     if isinstance(value, Handle):
         return msgpack.ExtType(HANDLE, value.data)
+    handle = getattr(type(value), "_handle", None) and value._handle  # an object of code (_object.py)
+    if isinstance(handle, Handle):
+        return msgpack.ExtType(HANDLE, handle.data)
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(
