@@ -14,14 +14,14 @@ struct pool {
 	struct furca_cells *cells;
 	const struct furca_cell_kind *kind;
 	struct furca_init *ready[POOL];
-	unsigned n_ready, under_way;
+	unsigned n_ready, under_way, coming; /* coming: back, see furca_cells_expect */
 };
 
 struct furca_cells {
 	struct furca_engine *engine;
 	struct pool pools[2];
 	bool warm, closed;
-	furca_op_id retry_op;
+	furca_op_id retry_op, fill_op;
 };
 
 const struct furca_cell_kind furca_cell_for_copy = {.namespaces = FURCA_BARRIERS_ALL};
@@ -44,7 +44,7 @@ struct furca_cells *furca_cells_new(struct furca_engine *engine)
 	return cells;
 }
 
-static void fill(void *owner);
+static void retry(void *owner);
 
 static void made(void *owner, struct furca_init *cell, const struct furca_err *err)
 {
@@ -56,7 +56,7 @@ static void made(void *owner, struct furca_init *cell, const struct furca_err *e
 		/* Reads will say what they could not have; the pool tries again after a while. */
 		furca_log_err("engine", "cell", err);
 		if (!cells->retry_op && !cells->closed)
-			(void)furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US * 30, fill, cells, &cells->retry_op);
+			(void)furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US * 30, retry, cells, &cells->retry_op);
 		return;
 	}
 	if (cells->closed || pool->n_ready == POOL)
@@ -67,18 +67,15 @@ static void made(void *owner, struct furca_init *cell, const struct furca_err *e
 
 static void fill_pool(struct furca_cells *cells, struct pool *pool)
 {
-	while (pool->n_ready + pool->under_way < POOL) {
+	while (pool->n_ready + pool->under_way + pool->coming < POOL) {
 		if (furca_init_cell(cells->engine->surface, pool->kind->namespaces, pool->kind->network, furca_cells_disk(cells->engine), 0, made, pool) < 0)
 			return;
 		pool->under_way++;
 	}
 }
 
-static void fill(void *owner)
+static void fill_pools(struct furca_cells *cells)
 {
-	struct furca_cells *cells = owner;
-
-	cells->retry_op = FURCA_OP_NONE;
 	if (!cells->warm || cells->closed)
 		return;
 	fill_pool(cells, &cells->pools[0]);
@@ -86,11 +83,28 @@ static void fill(void *owner)
 		fill_pool(cells, &cells->pools[1]);
 }
 
+static void retry(void *owner)
+{
+	struct furca_cells *cells = owner;
+
+	cells->retry_op = FURCA_OP_NONE;
+	fill_pools(cells);
+}
+
+static void fill(void *owner)
+{
+	struct furca_cells *cells = owner;
+
+	cells->fill_op = FURCA_OP_NONE;
+	fill_pools(cells);
+}
+
+/* Not before the loop's next round: who takes a cell for a snapshot may next let go of an older one, whose cell then comes back. */
 void furca_cells_warm(struct furca_cells *cells)
 {
 	cells->warm = true;
-	if (!cells->retry_op)
-		fill(cells);
+	if (!cells->retry_op && !cells->fill_op && !cells->closed)
+		(void)furca_loop_defer(cells->engine->loop, fill, cells, &cells->fill_op);
 }
 
 void furca_cells_drain(struct furca_cells *cells)
@@ -106,6 +120,7 @@ void furca_cells_free(struct furca_cells *cells)
 		return;
 	cells->closed = true;
 	furca_loop_drop(cells->engine->loop, &cells->retry_op);
+	furca_loop_drop(cells->engine->loop, &cells->fill_op);
 	furca_cells_drain(cells);
 	for (size_t i = 0; i < FURCA_COUNT(cells->pools) && cells->engine->surface; i++)
 		furca_init_forget(cells->engine->surface, &cells->pools[i]);
@@ -134,6 +149,29 @@ struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init
 		furca_init_unref(cell); /* somebody has ended it */
 	}
 	return NULL;
+}
+
+bool furca_cells_expect(struct furca_cells *cells, const struct furca_init *cell)
+{
+	struct pool *pool = &cells->pools[1];
+
+	if (cell->lived_in || cell->refs != 1 || cell->parent != cells->engine->surface || cells->closed || cells->engine->stopping ||
+	    !furca_stream_is_open(&cell->control) || pool->n_ready + pool->coming >= POOL)
+		return false;
+	pool->coming++;
+	return true;
+}
+
+void furca_cells_give(struct furca_cells *cells, struct furca_init *cell, bool good)
+{
+	struct pool *pool = &cells->pools[1];
+
+	pool->coming--;
+	if (good && !cells->closed && !cells->engine->stopping && cell->refs == 1 && furca_stream_is_open(&cell->control) && pool->n_ready < POOL)
+		pool->ready[pool->n_ready++] = cell;
+	else
+		furca_init_unref(cell);
+	furca_cells_warm(cells);
 }
 
 int furca_cells_ask(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind, furca_cell_fn *fn, void *owner)

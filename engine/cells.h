@@ -29,10 +29,19 @@ struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init
 int furca_cells_ask(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind, furca_cell_fn *fn, void *owner);
 void furca_cells_forget(struct furca_cells *cells, struct furca_init *init, void *owner);
 
+/*
+ * A cell in which nothing but a snapshot has been, which is about to end, serves the next one: true where it is wanted back, and then exactly one
+ * furca_cells_give follows. False: the cell is to be ended.
+ */
+bool furca_cells_expect(struct furca_cells *cells, const struct furca_init *cell);
+
+/* Takes the expected cell (one reference), which is empty now; one that is not `good` is ended. */
+void furca_cells_give(struct furca_cells *cells, struct furca_init *cell, bool good);
+
 /* What a copy may write before its disk is full, in bytes. */
 uint64_t furca_cells_disk(const struct furca_engine *engine);
 
-/* There will be reads: fills the pool. */
+/* There will be commits and reads: fills the pools, soon. */
 void furca_cells_warm(struct furca_cells *cells);
 
 /* Ends what is pooled. */

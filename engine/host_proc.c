@@ -14,6 +14,7 @@
 
 #include "bridge/wire/limits.h"
 #include "engine/capability.h"
+#include "engine/cells.h"
 #include "engine/cgroup.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
@@ -38,7 +39,10 @@ void furca_host_free(struct furca_host *host)
 	furca_lanes_free(host->lanes);
 	furca_proc_done(&host->proc);
 	furca_fd_done(&host->errors);
-	furca_init_unref(host->cell);
+	if (host->gives_back)
+		furca_cells_give(engine->cells, host->cell, host->status >= 0);
+	else
+		furca_init_unref(host->cell);
 	furca_cgroup_unref(host->cgroup);
 	*host->prev = host->next;
 	if (host->next)
@@ -316,8 +320,11 @@ int furca_host_tell(struct furca_host *host, enum furca_frame frame)
 	size_t at = furca_frame_begin(&buf, &pk, frame, furca_engine_next(host->engine), 0);
 
 	(void)furca_frame_end(&buf, at, 0);
-	if (frame == FURCA_HOST_PROMOTE)
+	if (frame == FURCA_HOST_PROMOTE) {
 		host->role = FURCA_CLONE_SESSION;
+		if (host->cell)
+			host->cell->lived_in = true;
+	}
 	return furca_stream_send(&host->control, &buf, NULL, 0);
 }
 
@@ -348,7 +355,8 @@ void furca_host_drop(struct furca_host *host)
 		return;
 	}
 	furca_host_kill(host);
-	if (host->cell && host->cell->refs == 1)
+	host->gives_back = host->cell && host->proc.pidfd.n >= 0 && furca_cells_expect(host->engine->cells, host->cell);
+	if (host->cell && host->cell->refs == 1 && !host->gives_back)
 		(void)furca_proc_signal(&host->cell->proc, SIGKILL); /* with all that runs in it */
 	furca_lanes_close(host->lanes);
 	if (host->proc.pidfd.n < 0) {

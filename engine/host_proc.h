@@ -45,6 +45,7 @@ struct furca_host {
 	bool over_memory;		 /* and ended for that */
 	uint64_t tag;			 /* its processes carry (limits.h); 0: not yet */
 	bool ready, dead, dropped, kill_when_known;
+	bool gives_back;		 /* its cell, which is as good as new, goes to the pool when it has ended */
 	bool spare;			 /* waits for a stateless call (stateless.h) */
 	bool unread;			 /* ended before it read the last message sent to it */
 	int status;			 /* once dead: as waitpid, or -1 where it is not known */

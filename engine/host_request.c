@@ -213,6 +213,8 @@ struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_
 	/* Without a cell of its own it is born in the pid namespace of its origin, whose cell must outlive it. */
 	struct furca_init *cell = args->cell ? args->cell : from->cell;
 	host->cell = cell ? furca_init_ref(cell) : NULL;
+	if (cell && (!args->cell || args->role != FURCA_CLONE_SNAPSHOT))
+		cell->lived_in = true;
 	int r = send_clone(from, args, call, ends);
 	if (r < 0) {
 		(void)furca_fail(err, FURCA_E_GONE, 0, "the process to be cloned has ended");

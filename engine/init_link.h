@@ -26,6 +26,7 @@ struct furca_init {
 	unsigned refs;		   /* holders, and cells inside */
 	unsigned depth;		   /* of pid namespaces below the surface */
 	unsigned held;
+	bool lived_in;		   /* a user's code ran in it, or could have */
 	struct furca_init_request *first, **last;
 	/* A process ended whose parent is this init; status as waitpid. */
 	void (*exited)(void *owner, uint64_t pid, int status, uint64_t cpu_us, uint64_t max_rss);

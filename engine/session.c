@@ -8,6 +8,7 @@
 
 #include "bridge/wire/limits.h"
 #include "engine/capability.h"
+#include "engine/cells.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/lost.h"
@@ -193,6 +194,7 @@ static void live_cloned(void *owner, struct furca_host *host, struct furca_view 
 	s->ever_live = true;
 	s->start_attempts = 0;
 	furca_session_step(s, FURCA_EV_READY);
+	furca_cells_warm(s->engine->cells);
 	furca_read_park(s);
 	furca_session_wake(s);
 }

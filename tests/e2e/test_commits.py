@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from furcalib import eventually, processes
+
 
 def stateful(client, code, **args):
     return client.python(code, state_mode="stateful", **args)
@@ -282,3 +284,39 @@ def test_a_value_that_contains_itself(client):
     stateful(client, "l = [1]; l.append(l); d = {}; d['d'] = d", session_name="s")
     assert stateful(client, "l", session_name="s")["result_text"] == "[1, [...]]"
     assert client.python("d['d'] is d", state_mode="read_only", session_name="s")["result"] is True
+
+
+def inits(engine):
+    """The init of each cell and the one at the surface, with the pid namespace it is in; None: just gone."""
+    found = {}
+    for pid, command in processes(engine.pid, "").items():
+        if command.startswith("furca-init"):
+            try:
+                found[pid] = os.readlink("/proc/%d/ns/pid" % pid)
+            except OSError:
+                pass
+    return found
+
+
+def test_a_snapshot_gets_an_earlier_ones_cell(client, engine):
+    """One that nobody's code ran in serves again; of those after the first twelve calls none is made for a snapshot."""
+    for i in range(12):
+        stateful(client, "x = %d" % i, session_name="s")
+    time.sleep(0.3)
+    before = inits(engine)
+    for i in range(24):
+        stateful(client, "x = %d" % i, session_name="s")
+    assert len(set(inits(engine)) - set(before)) <= 5  # the pool's, and a parked copy's; there would be nine more for snapshots
+    assert client.call("undo", session_name="s", steps=3)["ok"]
+    assert stateful(client, "x", session_name="s")["result"] == 20
+
+
+def test_a_cell_that_was_lived_in_serves_nobody_else(client, engine):
+    stateful(client, "x = 1; import os", session_name="s")
+    assert stateful(client, "os._exit(1)", session_name="s")["state"] == "rolled_back"
+    home = stateful(client, "os.readlink('/proc/self/ns/pid')", session_name="s")["result"]
+    assert home in inits(engine).values()
+    assert stateful(client, "x = 2; os._exit(1)", session_name="s")["state"] == "rolled_back"
+    assert stateful(client, "x", session_name="s")["result"] == 1
+    client.call("close_all_sessions")
+    assert eventually(lambda: home not in inits(engine).values())
