@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
@@ -88,7 +89,10 @@ void furca_lane_send(struct lane *lane, enum furca_frame number, uint64_t call, 
 		furca_fd_done(&fd);
 		buf.failed = -ENOMEM;
 	}
-	if (furca_stream_send(&lane->stream, &buf, &fd, fd.n >= 0) < 0)
+	int r = furca_stream_send(&lane->stream, &buf, &fd, fd.n >= 0);
+	if (r == -ENOBUFS)
+		(void)shutdown(lane->stream.fd.n, SHUT_RDWR); /* it reads nothing: the loop sees its end */
+	if (r < 0)
 		furca_log(FURCA_LOG_DEBUG, "engine", "lane answer not sent call=%llu", (unsigned long long)call);
 }
 
@@ -307,6 +311,7 @@ static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd)
 		return;
 	}
 	furca_stream_gather(&lane->stream);
+	furca_stream_bound(&lane->stream, &lanes->held);
 	lane->prev = &lanes->first;
 	lane->next = lanes->first;
 	if (lane->next)
@@ -348,6 +353,7 @@ struct furca_lanes *furca_lanes_new(struct furca_engine *engine, struct furca_ho
 		return NULL;
 	lanes->engine = engine;
 	lanes->host = host;
+	lanes->held.max = FURCA_MAX_LANES_HELD;
 	if (furca_fd_nonblock(fd.n, 1) < 0 ||
 	    furca_loop_poll(engine->loop, fd.n, POLLIN | POLLRDHUP, on_socket, lanes, &lanes->op) < 0) {
 		free(lanes);

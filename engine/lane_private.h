@@ -26,6 +26,7 @@ struct furca_lanes {
 	struct furca_fd socket;
 	furca_op_id op;
 	struct lane *first;
+	struct furca_stream_group held; /* by the lanes together */
 	unsigned count, open;
 	bool closed, read_only;
 	struct furca_call *call;

@@ -29,6 +29,23 @@ static void piece_free(struct furca_stream_piece *piece)
 	free(piece);
 }
 
+static void hold(struct furca_stream *s, size_t n)
+{
+	if (s->group)
+		s->group->held += n;
+}
+
+static void let_go(struct furca_stream *s, size_t n)
+{
+	if (s->group)
+		s->group->held -= n;
+}
+
+static bool over_bound(const struct furca_stream *s)
+{
+	return s->group && s->group->held > s->group->max;
+}
+
 static void end(struct furca_stream *s, int reason)
 {
 	if (s->ended)
@@ -77,6 +94,7 @@ static bool deliver(struct furca_stream *s)
 		return false;
 	set_mark(s, NULL);
 	furca_buf_consume(&s->in, at);
+	let_go(s, at);
 	if (s->in.len == 0 && s->in.cap > KEEP_SIZE)
 		furca_buf_done(&s->in);
 	return !s->ended;
@@ -104,6 +122,9 @@ static int read_some(struct furca_stream *s)
 	memcpy(s->fds + s->n_fds, fds, n_fds * sizeof(*fds));
 	s->n_fds += n_fds;
 	s->in.len += (size_t)n;
+	hold(s, (size_t)n);
+	if (over_bound(s))
+		return -ENOBUFS;
 	/* A receive stops short behind a message's descriptors too, with more to come. */
 	return (size_t)n < want && n_fds == 0 ? 2 : 1;
 }
@@ -142,6 +163,7 @@ static int send_piece(struct furca_stream *s, struct furca_stream_piece *piece)
 			return (int)n;
 		piece->sent += (size_t)n;
 		s->waiting -= (size_t)n;
+		let_go(s, (size_t)n);
 		furca_fds_done(piece->fds, piece->n_fds);
 		piece->n_fds = 0;
 	}
@@ -191,6 +213,12 @@ void furca_stream_gather(struct furca_stream *s)
 	s->gathers = true;
 }
 
+void furca_stream_bound(struct furca_stream *s, struct furca_stream_group *group)
+{
+	s->group = group;
+	hold(s, s->in.len + s->waiting);
+}
+
 uint64_t furca_stream_calls(void)
 {
 	return kernel_calls;
@@ -205,6 +233,7 @@ static bool gather(struct furca_stream *s, struct furca_buf *buf, size_t n_fds)
 	    furca_buf_append(&last->bytes, buf->data, buf->len) < 0)
 		return false;
 	s->waiting += buf->len;
+	hold(s, buf->len);
 	furca_buf_clear(buf);
 	return true;
 }
@@ -250,6 +279,7 @@ void furca_stream_done(struct furca_stream *s)
 		piece_free(piece);
 	}
 	furca_fds_done(s->fds, s->n_fds);
+	let_go(s, s->in.len + s->waiting);
 	furca_buf_done(&s->in);
 	furca_fd_done(&s->fd);
 	s->loop = NULL;
@@ -264,7 +294,7 @@ int furca_stream_send(struct furca_stream *s, struct furca_buf *buf, struct furc
 		r = -EPIPE;
 	else if (buf->failed)
 		r = buf->failed;
-	else if (s->waiting + buf->len > 2 * s->max_bytes)
+	else if (s->waiting + buf->len > 2 * s->max_bytes || over_bound(s))
 		r = -ENOBUFS;
 	else if (s->gathers && s->flush_op && gather(s, buf, n_fds))
 		return 0;
@@ -280,6 +310,7 @@ int furca_stream_send(struct furca_stream *s, struct furca_buf *buf, struct furc
 		piece->fds[i] = furca_fd_take(&fds[i]);
 	piece->n_fds = n_fds;
 	s->waiting += piece->bytes.len;
+	hold(s, piece->bytes.len);
 	*s->last = piece;
 	s->last = &piece->next;
 	s->newest = piece;

@@ -20,6 +20,11 @@ typedef void furca_stream_end_fn(void *owner, int reason);
 
 struct furca_stream_piece; /* bytes that wait to be sent */
 
+/* Bytes that several streams of one peer hold together, of frames that have not come whole and of answers that are not read. */
+struct furca_stream_group {
+	size_t held, max;
+};
+
 struct furca_stream {
 	struct furca_loop *loop;
 	struct furca_fd fd;
@@ -31,6 +36,7 @@ struct furca_stream {
 	struct furca_stream_piece *first, *newest, **last;
 	size_t waiting, max_bytes;
 	bool ended, gathers;
+	struct furca_stream_group *group; /* or NULL */
 	unsigned *open_mark; /* tells a loop on the stack that the stream was closed by the callee */
 	furca_stream_frame_fn *frame;
 	furca_stream_end_fn *end;
@@ -49,6 +55,9 @@ int furca_stream_open(struct furca_stream *stream, struct furca_loop *loop, stru
  * stream is closed is sent as far as the socket takes it.
  */
 void furca_stream_gather(struct furca_stream *stream);
+
+/* From now on counts what it holds in a group, borrowed for the stream's life: over the group's bound the stream ends, with -ENOBUFS. */
+void furca_stream_bound(struct furca_stream *stream, struct furca_stream_group *group);
 
 /* Times that the streams of this process have called the kernel to send or receive. */
 uint64_t furca_stream_calls(void);

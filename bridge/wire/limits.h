@@ -47,3 +47,4 @@
 #define FURCA_MAX_CAPABILITIES_OPEN 4096      /* capability calls under way from one session or copy */
 #define FURCA_MAX_NESTED 32		      /* stored functions that wait for one another, each in a process of its own */
 #define FURCA_MAX_LANES 256		      /* lanes of one session or copy */
+#define FURCA_MAX_LANES_HELD (256U << 20)     /* bytes of calls that have not come whole and of answers that are not read, on its lanes together */
