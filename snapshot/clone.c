@@ -17,6 +17,7 @@
 #include "snapshot/freeze.h"
 #include "snapshot/hop.h"
 #include "snapshot/inside.h"
+#include "snapshot/interrupted.h"
 #include "snapshot/offsets.h"
 #include "snapshot/raw.h"
 #include "snapshot/timers.h"
@@ -377,6 +378,8 @@ static int prepare(const struct furca_clone_args *args, bool forks, struct furca
 	report->bytes_shared = resident_bytes();
 	if ((r = furca_detect_process(threads, err)) < 0)
 		return r;
+	if (threads > 1)
+		furca_interrupted_learn(FURCA_FREEZE_SIGNAL);
 	if ((r = furca_barriers_plan(&wanted, &furca_born.plan, err)) < 0)
 		return r;
 	furca_born.keep_tids = furca_barriers_new_pids(furca_born.plan);

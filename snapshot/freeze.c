@@ -113,6 +113,10 @@ static __attribute__((noinline)) void stand_still(struct furca_thread *thread, u
 
 static void handler(int sig, siginfo_t *info, void *context)
 {
+	if (info->si_code == SI_TIMER) {
+		furca_interrupted_learn_one(context);
+		return;
+	}
 	if (info->si_code != STOP_CODE || info->si_pid != (pid_t)furca_raw(SYS_getpid)) {
 		if (world.former.handler)
 			((void (*)(int, siginfo_t *, void *))world.former.handler)(sig, info, context);

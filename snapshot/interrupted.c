@@ -2,7 +2,13 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <poll.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "snapshot/raw.h"
 #include "snapshot/task.h"
@@ -78,6 +84,122 @@ static bool may_restart(const struct furca_thread_call *call)
 
 static bool notes_needed;
 
+#define LEARN_EVERY_NS 50000 /* an instant long enough to get into the call most of the time */
+
+static struct {
+	bool seen; /* the signal has found the call */
+	long nr;   /* what the call is taken for; -1: it cannot be told */
+	int epoll;
+	struct epoll_event event;
+} learnt;
+
+static bool returned_eintr(const ucontext_t *frame)
+{
+	return furca_arch_frame_result(frame) == -EINTR && furca_arch_is_syscall(furca_arch_frame_pc(frame) - FURCA_ARCH_SYSCALL_LENGTH);
+}
+
+void furca_interrupted_learn_one(const ucontext_t *frame)
+{
+	unsigned long argument[6];
+
+	/* It came before the call began, or after: the next one will find it. */
+	if (!returned_eintr(frame))
+		return;
+	if (!furca_arch_frame_call(frame, &learnt.nr, argument))
+		learnt.nr = -1;
+	learnt.seen = true;
+}
+
+/* Each with libc's function, whose code may differ; nothing comes but the signal. */
+static int wait_in_poll(void) { return poll(NULL, 0, -1); }
+static int wait_in_ppoll(void) { return ppoll(NULL, 0, NULL, NULL); }
+static int wait_in_select(void) { return select(0, NULL, NULL, NULL, NULL); }
+static int wait_in_pselect(void) { return pselect(0, NULL, NULL, NULL, NULL, NULL); }
+
+static int wait_in_epoll(void) { return epoll_wait(learnt.epoll, &learnt.event, 1, -1); }
+static int wait_in_epoll_pwait(void) { return epoll_pwait(learnt.epoll, &learnt.event, 1, -1, NULL); }
+
+static int wait_in_sigwait(void)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	return sigwaitinfo(&none, NULL);
+}
+
+static int wait_in_sleep(void)
+{
+	struct timespec never = {.tv_sec = INT32_MAX};
+
+	errno = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &never, NULL);
+	return errno ? -1 : 0;
+}
+
+static int wait_in_semaphore(void)
+{
+	struct timespec never = {.tv_sec = INT32_MAX};
+	sem_t semaphore;
+
+	return sem_init(&semaphore, 0, 0) < 0 ? -1 : sem_timedwait(&semaphore, &never);
+}
+
+static const struct {
+	long nr, also; /* the number, and another one that libc may choose for it */
+	int (*wait)(void);
+} learning[] = {
+#ifdef SYS_poll
+	{SYS_poll, SYS_ppoll, wait_in_poll},
+	{SYS_select, SYS_pselect6, wait_in_select},
+	{SYS_epoll_wait, SYS_epoll_pwait, wait_in_epoll},
+#endif
+	{SYS_ppoll, SYS_ppoll, wait_in_ppoll},
+	{SYS_pselect6, SYS_pselect6, wait_in_pselect},
+	{SYS_epoll_pwait, SYS_epoll_pwait, wait_in_epoll_pwait},
+	{SYS_rt_sigtimedwait, SYS_rt_sigtimedwait, wait_in_sigwait},
+	{SYS_clock_nanosleep, SYS_clock_nanosleep, wait_in_sleep},
+	{SYS_futex, SYS_futex, wait_in_semaphore},
+};
+
+/* Whether all can be told; false also where the calls are refused, as by a container's filter. */
+static bool learn_all(void)
+{
+	for (size_t i = 0; i < sizeof(learning) / sizeof(learning[0]); i++) {
+		learnt.seen = false;
+		while (!learnt.seen)
+			if (learning[i].wait() >= 0 || errno != EINTR)
+				return false;
+		if (learnt.nr != learning[i].nr && learnt.nr != learning[i].also)
+			return false;
+	}
+	return true;
+}
+
+void furca_interrupted_learn(int sig)
+{
+	static bool done;
+	const struct itimerspec often = {{0, LEARN_EVERY_NS}, {0, LEARN_EVERY_NS}};
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL | SIGEV_THREAD_ID, .sigev_signo = sig};
+	uint64_t blocked = 0;
+	int timer, former = errno;
+
+	if (done)
+		return;
+	done = true;
+	furca_store(&notes_needed, true);
+	event._sigev_un._tid = (pid_t)furca_raw(SYS_gettid);
+	furca_raw(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &blocked, 8);
+	/* libc's functions do not let signal 33 be used. */
+	if (blocked >> (sig - 1) & 1 || furca_raw(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) < 0)
+		return;
+	learnt.epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (furca_raw(SYS_timer_settime, timer, 0, &often, NULL) == 0)
+		furca_store(&notes_needed, !learn_all());
+	furca_raw(SYS_timer_delete, timer);
+	if (learnt.epoll >= 0)
+		(void)close(learnt.epoll);
+	errno = former;
+}
+
 void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid)
 {
 	char buf[256];
@@ -93,11 +215,6 @@ void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid)
 	call->sp = furca_raw_number(&p, 16);
 	call->pc = furca_raw_number(&p, 16);
 	call->nr = nr;
-}
-
-static bool returned_eintr(const ucontext_t *frame)
-{
-	return furca_arch_frame_result(frame) == -EINTR && furca_arch_is_syscall(furca_arch_frame_pc(frame) - FURCA_ARCH_SYSCALL_LENGTH);
 }
 
 bool furca_interrupted_repair(struct furca_thread_call *call, ucontext_t *frame)

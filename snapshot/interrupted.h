@@ -13,8 +13,20 @@
 #include "snapshot/thread.h"
 
 /*
- * Before the signal is sent: notes the call that the thread is in. That costs 15 us of reading /proc, so it is only done in processes
- * where the handler once could not tell the call from the code (there, that one call has shown EINTR). Raw calls only.
+ * Finds out whether the calls that this libc waits in can be told from its code afterwards, by waiting in each for an instant, which a
+ * timer ends with `sig`: the stop signal, whose handler must be in place and call furca_interrupted_learn_one. Some 1 ms, once in a
+ * process and its clones; not before there is a second thread, for libc then takes other ways. Where the calls cannot be told (libc
+ * 2.41 and later), or that cannot be found out, notes are taken from the start.
+ */
+void furca_interrupted_learn(int sig);
+
+/* In the handler of the stop signal that a timer has sent. Async-signal-safe. */
+void furca_interrupted_learn_one(const ucontext_t *frame);
+
+/*
+ * Before the signal is sent: notes the call that the thread is in. That costs 15 us of reading /proc, so it is only done where
+ * furca_interrupted_learn found it needed, or where the handler once could not tell the call from the code (there, that one call has
+ * shown EINTR). Raw calls only.
  */
 void furca_interrupted_note(struct furca_thread_call *call, pid_t proc_tid);
 
