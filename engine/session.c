@@ -378,6 +378,19 @@ static void pump(struct furca_session *s)
 		furca_session_close(s, NULL, NULL);
 }
 
+/* What has changed lives in the process alone: whoever reads `committed` is to know. */
+static void note_hindrance(const struct furca_session *s, struct furca_call *call, struct furca_view body)
+{
+	struct furca_view why = {NULL, NULL}, remedy = {NULL, NULL};
+
+	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF || !furca_map_text(body, "hindrance", &why))
+		return;
+	(void)furca_map_text(body, "remedy", &remedy);
+	(void)furca_buf_printf(&call->suggestion, "%sNo snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
+			       call->suggestion.len ? " " : "", (int)furca_view_size(why), (const char *)why.at, (int)furca_view_size(remedy),
+			       (const char *)remedy.at);
+}
+
 static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body)
 {
 	bool changed = true;
@@ -395,8 +408,10 @@ static void finish_stateful(struct furca_session *s, struct furca_call *call, st
 		furca_session_restore(s, call);
 		return;
 	}
-	if (changed)
+	if (changed) {
 		s->version++;
+		note_hindrance(s, call, body);
+	}
 	call->state = "committed";
 	s->running = NULL;
 	furca_session_step(s, FURCA_EV_DONE);

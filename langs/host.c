@@ -121,7 +121,8 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 		      int64_t run_us)
 {
 	msgpack_packer pk;
-	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 13);
+	char text[FURCA_ERR_TEXT_MAX * 2];
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 13 + 2 * (done->hindrance.code != 0));
 
 	furca_pack_entry(&pk, "how", done->how ? done->how : "ok");
 	furca_pack_text(&pk, "exit_code");
@@ -135,6 +136,10 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 	pack_buf_value(&pk, "display", &done->display);
 	pack_buf_value(&pk, "changes", &done->changes);
 	pack_bool(&pk, "changed", done->changed);
+	if (done->hindrance.code) {
+		furca_pack_entry(&pk, "hindrance", furca_err_describe(&done->hindrance, text, sizeof(text)));
+		furca_pack_entry(&pk, "remedy", furca_err_suggestion(&done->hindrance));
+	}
 	pack_bool(&pk, "redirected", furca_output_redirected(&host->output) != 0);
 	pack_uint(&pk, "run_us", (uint64_t)run_us);
 	send_frame(host, offset, &done->memory.n, done->memory.n >= 0);
@@ -224,6 +229,8 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	if (!furca_host_is_self(host))
 		_exit(done.exit_code &
 		      0xff); /* the user's code forked, and its child ran off the end of the code */
+	if (done.changed && !run.read_only && host->role != FURCA_CLONE_STATELESS)
+		(void)furca_clone_hindered(&done.hindrance);
 	if (furca_fault(FURCA_FAULT_RUN_AFTER) < 0) {
 		done.how = "exception";
 		(void)furca_buf_append_text(&done.error, "failure point run_after");

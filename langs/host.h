@@ -43,6 +43,7 @@ struct furca_host_done {
 			    NULL: ok */
 	int exit_code;
 	bool changed; /* false only where nothing in memory differs from before the call */
+	struct furca_err hindrance;   /* why no snapshot of what changed can be made; code 0: nothing is known of */
 	struct furca_buf error;	      /* UTF-8; empty: none */
 	struct furca_buf suggestion;  /* UTF-8; empty: none */
 	struct furca_buf raised;      /* one packed map; empty: none */

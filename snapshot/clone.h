@@ -105,6 +105,12 @@ int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *
 		struct furca_err *err);
 
 /*
+ * Whether this process holds what no clone can have, as far as is seen at a glance, in some 10 us: mappings of rings and devices, POSIX timers.
+ * 0, or -errno with *err saying what it is and what to do, as furca_clone would.
+ */
+int furca_clone_hindered(struct furca_err *err);
+
+/*
  * Whether one more task can be made now, by making one that ends at once: true, or false where a limit on processes is reached. Takes
  * some 20 us. Not for two threads at once.
  */

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "snapshot/clone.h"
 #include "snapshot/freeze.h"
 #include "snapshot/raw.h"
 #include "snapshot/task.h"
@@ -122,7 +123,7 @@ static int look_at_timers(struct furca_err *err)
 	/* Missing without CONFIG_CHECKPOINT_RESTORE; set_tid is missing then, too. */
 	if (furca_raw_read_file("/proc/self/timers", buf, sizeof(buf)) <= 0)
 		return 0;
-	return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Delete the timer (timer_delete) before this call, or use timerfd_create.",
+	return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Delete the timer (timer_delete), or use timerfd_create.",
 				  "the process has a POSIX timer (timer_create), which a clone does not inherit");
 }
 
@@ -140,6 +141,13 @@ static int look_at_tracer(struct furca_err *err)
 				  "process %lu traces this process, whose threads cannot be stopped meanwhile", tracer);
 }
 
+int furca_clone_hindered(struct furca_err *err)
+{
+	int r = look_at_mappings(err);
+
+	return r < 0 ? r : look_at_timers(err);
+}
+
 int furca_detect_process(int threads, struct furca_err *err)
 {
 	struct furca_err own = FURCA_ERR_INIT;
@@ -147,9 +155,7 @@ int furca_detect_process(int threads, struct furca_err *err)
 
 	if (!err)
 		err = &own;
-	if ((r = look_at_descriptors(err)) < 0 || (r = look_at_mappings(err)) < 0)
-		return r;
-	if ((r = look_at_timers(err)) < 0)
+	if ((r = look_at_descriptors(err)) < 0 || (r = furca_clone_hindered(err)) < 0)
 		return r;
 	if (threads == 1)
 		return 0;

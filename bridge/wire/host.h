@@ -40,6 +40,7 @@
  *             display: [map]?
  *             changes: {added: [str], rebound: [str], deleted: [str], count: uint}?
  *             changed: bool              false: nothing in memory differs from before the call, so no commit is due
+ *             hindrance: str?  remedy: str?   why no snapshot of what changed can be made, and what to do about it
  *             redirected: bool           stdout or stderr lead elsewhere now (exec >file), kept for later calls
  *             run_us: uint
  *             descriptors: [memory] of the arrays in `result`, or none

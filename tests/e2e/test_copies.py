@@ -213,11 +213,33 @@ def test_timers_go_on(client):
     assert look["ok"] and look["result"] == [1], look
 
 
+POSIX_TIMER = ("import ctypes\nlibc = ctypes.CDLL(None)\ntimer = ctypes.c_void_p()\n"
+               "made = libc.timer_create(1, None, ctypes.byref(timer))")
+
+
+def test_an_answer_says_that_no_snapshot_can_be_made(client):
+    """`committed` without a snapshot holds only while the process lives: said at once, and true when it dies."""
+    assert client.python("before = 1", session_name="hindered")["suggestion"] is None
+    for code in (POSIX_TIMER, "after = 1"):
+        answer = client.python(code, session_name="hindered")
+        assert answer["ok"] and answer["state"] == "committed", answer
+        assert answer["suggestion"].startswith("No snapshot can be made of this state") and "POSIX timer" in answer["suggestion"], answer
+    died = client.python("import os; os.abort()", session_name="hindered")
+    assert died["state"] == "rolled_back" and "after call 1; later changes are lost" in died["error"], died
+    held = client.python("before, 'made' in globals(), 'after' in globals()", session_name="hindered")
+    assert held["result"] == [1, False, False] and held["suggestion"] is None, held
+    assert client.python(POSIX_TIMER, session_name="hindered")["suggestion"]
+    assert client.python("_ = libc.timer_delete(timer)", session_name="hindered")["suggestion"] is None
+    died = client.python("import os; os.abort()", session_name="hindered")
+    assert died["state"] == "rolled_back" and "what it was before the call" in died["error"], died
+    # Where the first call of all is such, nothing stands behind it.
+    assert client.python(POSIX_TIMER, session_name="hindered first")["suggestion"]
+    assert client.python("import os; os.abort()", session_name="hindered first")["state"] == "lost"
+
+
 def test_posix_timers_are_refused(client):
     """Their numbers and what they would start belong to one process."""
-    code = ("import ctypes\nlibc = ctypes.CDLL(None)\ntimer = ctypes.c_void_p()\n"
-            "made = libc.timer_create(1, None, ctypes.byref(timer))")
-    assert client.python(code, session_name="posix")["ok"]
+    assert client.python(POSIX_TIMER, session_name="posix")["ok"]
     answer = client.python("made", session_name="posix", state_mode="read_only")
     assert not answer["ok"] and "timer" in answer["error"] and answer["suggestion"], answer
     client.python("libc.timer_delete(timer)", session_name="posix")
