@@ -290,19 +290,61 @@ bool furca_view_is(struct furca_view view, const char *text)
 	return furca_view_size(view) == n && memcmp(view.at, text, n) == 0;
 }
 
+/* Past a value whose head is one byte, which most values in our own maps are, without looking into it. False: not such a one, or cut off. */
+static inline bool skip_short(struct furca_view *view)
+{
+	if (view->at == view->end)
+		return false;
+	uint8_t b = *view->at;
+	size_t n = b >= 0xa0 && b < 0xc0 ? 1 + (size_t)(b & 31) : 1;
+
+	if ((b >= 0x80 && b < 0xa0) || (b > 0xc0 && b < 0xe0 && b != 0xc2 && b != 0xc3) || furca_view_size(*view) < n)
+		return false;
+	view->at += n;
+	return true;
+}
+
+static bool skip(struct furca_view *view)
+{
+	struct furca_value unused;
+
+	return skip_short(view) || furca_value_next(view, &unused) == 0;
+}
+
+/* Whether the next value is this text; then the view is past it. */
+static inline bool is_key(struct furca_view *view, const char *key, size_t n)
+{
+	struct furca_value k;
+	struct furca_view start = *view;
+
+	if (n < 32 && view->at < view->end && *view->at >= 0xa0 && *view->at < 0xc0) {
+		if (*view->at != (0xa0 | n) || furca_view_size(*view) <= n || memcmp(view->at + 1, key, n) != 0)
+			return false;
+		view->at += 1 + n;
+		return true;
+	}
+	if (furca_value_next(view, &k) == 0 && k.kind == FURCA_STR && furca_view_is(k.bytes, key))
+		return true;
+	*view = start;
+	return false;
+}
+
 bool furca_map_get(struct furca_view map, const char *key, struct furca_value *ret)
 {
-	struct furca_value m, k, v;
+	struct furca_value m, v;
+	size_t n = strlen(key);
 	bool found = false;
 
 	if (furca_value_enter(&map, &m) < 0 || m.kind != FURCA_MAP)
 		return false;
 	for (uint32_t i = 0; i < m.count; i++) {
-		if (furca_value_next(&map, &k) < 0 || furca_value_next(&map, &v) < 0)
-			return found;
-		if (k.kind == FURCA_STR && furca_view_is(k.bytes, key)) {
+		if (is_key(&map, key, n)) {
+			if (furca_value_next(&map, &v) < 0)
+				return found;
 			*ret = v;
 			found = true;
+		} else if (!skip(&map) || !skip(&map)) {
+			return found;
 		}
 	}
 	return found;

@@ -155,6 +155,43 @@ START_TEST(maps_are_looked_up_by_type)
 }
 END_TEST
 
+START_TEST(maps_are_looked_up_past_every_kind)
+{
+	static const char long_key[] = "a key of more than thirty-one bytes";
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_view map, text;
+	msgpack_packer pk;
+	uint64_t u = 0;
+
+	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	(void)furca_buf_append(&buf, "\x8b\x7f\xc0\xe0\xc3\xc2\xd9\x01x\xca\x40\x20\x00\x00\x93\x01\xa1k\x02", 19); /* 127: nil, -32: true, false: "x" as str 8, 2.5: [1, "k", 2] */
+	(void)furca_buf_append(&buf, "\xa2k1\xa1k\xa1k\x81\xa1k\x07\xa1k\x2a", 14);					    /* "k1": "k", "k": {"k": 7}, "k": 42 */
+	(void)furca_buf_append(&buf, "\xd9\x02k2\xcd\x01\x00\xa0\xa5" "empty", 14);						    /* "k2" as str 8: 256, "": "empty" */
+	msgpack_pack_str_with_body(&pk, long_key, sizeof(long_key) - 1);
+	msgpack_pack_uint8(&pk, 5);
+	(void)furca_buf_append(&buf, "\xa4last\xd4\x01\x00", 8);
+	map = furca_buf_view(&buf);
+	ck_assert_int_eq(furca_value_check(map, 8, 1000), 0);
+	ck_assert(furca_map_uint(map, "k", &u) && u == 42); /* the last of that name */
+	ck_assert(furca_map_text(map, "k1", &text) && furca_view_is(text, "k"));
+	ck_assert(furca_map_uint(map, "k2", &u) && u == 256);
+	ck_assert(furca_map_text(map, "", &text) && furca_view_is(text, "empty"));
+	ck_assert(furca_map_uint(map, long_key, &u) && u == 5);
+	ck_assert(!furca_map_uint(map, "x", &u));
+	ck_assert(!furca_map_uint(map, "las", &u));
+	for (size_t cut = 0; cut < buf.len; cut++) {
+		uint8_t *exact = malloc(cut + 1); /* so that a reader that goes too far is caught */
+		struct furca_value v;
+
+		memcpy(exact, buf.data, cut);
+		exact = realloc(exact, cut ? cut : 1);
+		(void)furca_map_get((struct furca_view){exact, exact + cut}, "last", &v);
+		(void)furca_map_get((struct furca_view){exact, exact + cut}, long_key, &v);
+		free(exact);
+	}
+}
+END_TEST
+
 START_TEST(containers_are_walked)
 {
 	struct furca_view at = VIEW("\x93\x01\x92\x02\x03\xa1z");
@@ -286,6 +323,7 @@ static void add(TCase *tests)
 	tcase_add_test(tests, depth_is_bounded);
 	tcase_add_test(tests, counts_are_bounded_before_the_items_are_there);
 	tcase_add_test(tests, maps_are_looked_up_by_type);
+	tcase_add_test(tests, maps_are_looked_up_past_every_kind);
 	tcase_add_test(tests, containers_are_walked);
 	tcase_add_test(tests, utf8_is_strict);
 	tcase_add_test(tests, random_bytes_never_read_beyond_the_end);
