@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -119,6 +120,24 @@ int furca_proc_wait(const struct furca_proc *proc, int block, int *ret_status)
 	if (ret_status)
 		*ret_status = as_wait_status(&info);
 	return 1;
+}
+
+/* struct pidfd_info of linux/pidfd.h in its first size, which the headers of 2022 do not have. */
+struct pidfd_info_0 {
+	uint64_t mask, cgroup;
+	uint32_t ids[11];
+	int32_t exit_code;
+};
+#define PIDFD_GET_INFO_0 _IOWR(0xff, 11, struct pidfd_info_0)
+#define PIDFD_HAS_EXIT (1U << 3)
+
+int furca_proc_ended(const struct furca_proc *proc)
+{
+	struct pidfd_info_0 info = {.mask = PIDFD_HAS_EXIT};
+
+	if (proc->pidfd.n < 0 || ioctl(proc->pidfd.n, PIDFD_GET_INFO_0, &info) < 0 || !(info.mask & PIDFD_HAS_EXIT))
+		return -1;
+	return info.exit_code;
 }
 
 pid_t furca_proc_listed(DIR *proc)

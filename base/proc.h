@@ -46,6 +46,12 @@ int furca_proc_signal(const struct furca_proc *proc, int sig);
 int furca_proc_signal_value(const struct furca_proc *proc, int sig, int value);
 
 /*
+ * How a process ended that is not our child and that its parent has waited for: a wait status, or -1 where it is not known (it lives, is a zombie still,
+ * or the kernel is older than 6.15).
+ */
+int furca_proc_ended(const struct furca_proc *proc);
+
+/*
  * Waits for a child through its pidfd. Returns 1 and stores a wait status as waitpid(2) gives it, 0 where `block` is 0
  * and it still runs, or -errno (-ECHILD: not our child).
  */

@@ -250,10 +250,11 @@ void furca_conn_feed_memories(struct furca_conn *conn, struct furca_fd *fds, siz
 	furca_fds_done(fds, n);
 }
 
-/* The memory that belongs to a message: each one with arrays has one. */
+/* The descriptor that belongs to a message: each one with arrays has one, and one whose argument it is. */
 static void take_memory(struct furca_conn *conn, struct furca_view view)
 {
-	if (conn->n_in_memories == 0 || !furca_value_has_ext(view, FURCA_EXT_FRAME))
+	if (conn->n_in_memories == 0 ||
+	    (!furca_value_has_ext(view, FURCA_EXT_FRAME) && !furca_value_has_ext(view, FURCA_EXT_DESCRIPTOR)))
 		return;
 	furca_fd_done(&conn->memory);
 	conn->memory = furca_fd_take(&conn->in_memories[0]);

@@ -153,6 +153,8 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 		serve_register(peer, msgid, args);
 	else if (method == FURCA_METHOD_call_object || method == FURCA_METHOD_release_object)
 		serve_object(peer, msgid, method, args);
+	else if (method == FURCA_METHOD_attach_session)
+		furca_engine_attach(peer->server->engine, peer->id, msgid, args, furca_fd_take(&peer->conn.memory));
 	else
 		furca_engine_request(peer->server->engine, peer->id, msgid, method, args);
 }

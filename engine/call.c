@@ -299,6 +299,12 @@ static void start(struct furca_call *call, const struct furca_coordinates *at)
 		call->engine->stats.read_only++;
 	session = session_for(call, at, &err);
 	if (session && call->plan.mode == FURCA_STATEFUL && furca_nested_watch(call, session, &err) < 0) {
+	if (session && session->attached && call->plan.mode == FURCA_STATEFUL && call->plan.rollback) {
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Remove on_error.",
+					 "The session is a process of its own, which attached itself: it cannot be rolled back.");
+		furca_call_refuse(call, &err);
+		return;
+	}
 		furca_call_refuse(call, &err);
 		return;
 	}
@@ -463,7 +469,8 @@ void furca_call_stop(struct furca_call *call, enum furca_stop why)
 			break;
 		}
 		(void)furca_host_interrupt(call->host, call->frame);
-		(void)furca_limits_signal_children(call->host, SIGINT, call->started_us, &call->signalled);
+		if (!call->host->attached) /* whose children are not the call's alone */
+			(void)furca_limits_signal_children(call->host, SIGINT, call->started_us, &call->signalled);
 		(void)furca_loop_timer(call->engine->loop, furca_now_us() + (int64_t)(call->engine->config.grace_s * 1e6), on_grace, call,
 				       &call->grace_op);
 		break;

@@ -104,11 +104,26 @@ static void judge_signal(struct furca_call *call, const struct furca_host *host,
 				"The process was killed by %s.", text);
 }
 
+/* It was let go, or has let go itself. */
+static void judge_attached(struct furca_call *call)
+{
+	bool late = call->stop == FURCA_STOP_TIMEOUT;
+
+	if (call->killed)
+		furca_call_fail(call, late ? "timeout" : "interrupted", "Give a longer timeout_s, and attach the process again when it is free.",
+				"The code %s and did not react to an interrupt within %.3g s. It goes on in the process that had attached itself, which was "
+				"let go and is no session any more.", late ? "ran over its time" : "was to end", call->engine->config.grace_s);
+	else
+		furca_call_fail(call, "crashed", "Attach a process again.", "The process that had attached itself has ended or let go while the code ran.");
+}
+
 void furca_call_judge_end(struct furca_call *call, const struct furca_host *host)
 {
 	int status = host->status;
 
-	if (call->killed && call->stop == FURCA_STOP_TIMEOUT)
+	if (host->attached)
+		judge_attached(call);
+	else if (call->killed && call->stop == FURCA_STOP_TIMEOUT)
 		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
 				"The code ran over its time of %.3g s, did not react to an interrupt within %.3g s, and was killed.",
 				(double)call->plan.timeout_us / 1e6, call->engine->config.grace_s);

@@ -48,7 +48,7 @@ static int make_pipes(struct furca_call *call, struct furca_fd fds[2], unsigned 
 	*ret_n = 0;
 	call->newest = call->own_host ? 0 : furca_limits_newest(call->engine);
 	/* No process was made since, or only by others: a process of one thread makes none between calls. */
-	if (!call->own_host && call->session->background.last &&
+	if (!call->own_host && !call->host->attached && call->session->background.last &&
 	    ((call->newest && call->newest == call->session->background.newest) || furca_limits_threads(call->host->proc.pid) == 1))
 		call->pipes = furca_pipes_again(&call->session->background, call->host->tag, call->output, stream, call->client, call->msgid);
 	if (call->pipes)
@@ -145,7 +145,7 @@ void furca_call_done(struct furca_call *call, struct furca_view body)
 	(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
 	(void)furca_map_uint(body, "run_us", &call->run_us);
 	call->ran_us = furca_now_us();
-	if (call->interrupted && !call->own_host)
+	if (call->interrupted && !call->own_host && !call->host->attached)
 		interrupt_late(call);
 	bool redirected = true;
 	(void)furca_map_bool(body, "redirected", &redirected);

@@ -284,7 +284,7 @@ void furca_commit_make(struct furca_session *s, bool force)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 
-	if (!s->live || s->live->dead)
+	if (!s->live || s->live->dead || s->attached)
 		return;
 	furca_read_unpark(s); /* it is of an earlier state */
 	if (!force && (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF || !there_is_room(s)))
@@ -464,21 +464,6 @@ static void restore(struct furca_session *s, struct furca_call *call)
 	push(s, commit);
 }
 
-static int refuse_taken(struct furca_session *s, const struct furca_call *call, struct furca_err *err)
-{
-	char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT], name[FURCA_MAX_NAME * 4 + 8];
-
-	for (unsigned n = 2;; n++) {
-		/* A long name is cut at a character, so that the number fits. */
-		size_t keep = furca_utf8_whole(call->word.data, FURCA_MIN(strlen((const char *)call->word.data), FURCA_MAX_NAME - 6));
-		(void)snprintf(name, sizeof(name), "%.*s-%u", (int)keep, (const char *)call->word.data, n);
-		if (!furca_registry_by_name(&s->engine->registry, furca_text_view(name)))
-			break;
-	}
-	(void)snprintf(advice, sizeof(advice), "Use new_name=%s, or close that session first.", furca_advice_text(text, furca_text_view(name)));
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is a session named '%s' already.", (const char *)call->word.data);
-}
-
 static void branched(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
 {
 	struct furca_call *call = owner;
@@ -493,7 +478,7 @@ static void branched(void *owner, struct furca_host *host, struct furca_view bod
 	} else {
 		key.id = furca_registry_free_id(&s->engine->registry, key.lang, key.venv);
 		if (furca_registry_by_name(&s->engine->registry, call->selector.word))
-			(void)refuse_taken(s, call, &failure);
+			(void)furca_coordinate_taken(&s->engine->registry, "new_name", call->selector.word, &failure);
 		else
 			branch = furca_session_new(s->engine, &key, &failure);
 	}
@@ -531,7 +516,7 @@ static void branch(struct furca_session *s, struct furca_call *call)
 	};
 
 	if (furca_registry_by_name(&s->engine->registry, call->selector.word))
-		(void)refuse_taken(s, call, &err);
+		(void)furca_coordinate_taken(&s->engine->registry, "new_name", call->selector.word, &err);
 	else if (s->engine->registry.count >= s->engine->registry.max)
 		(void)furca_registry_full(&s->engine->registry, &s->entry, &err);
 	else
@@ -570,6 +555,12 @@ void furca_commit_operation(struct furca_session *s, struct furca_call *call)
 
 	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF && call->method == FURCA_METHOD_undo) {
 		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Start the engine with snapshots on.", "Snapshots are switched off.");
+		refuse(s, call, &err);
+		return;
+	}
+	if (s->attached) {
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Try code with state_mode='read_only' before you run it for good.",
+					 "The session is a process of its own, which attached itself: it cannot be kept, taken back or branched.");
 		refuse(s, call, &err);
 		return;
 	}

@@ -74,6 +74,9 @@ const char *furca_coordinate_place(char buf[FURCA_ADVICE_TEXT], const struct fur
 bool furca_coordinate_example(char buf[FURCA_ADVICE_TEXT], const struct furca_registry *registry, const struct furca_lang *lang,
 			      const uint64_t *venv, struct furca_view name);
 
+/* Refuses the argument `key`, whose name a session has; the suggestion is one that none has. -EINVAL. */
+int furca_coordinate_taken(const struct furca_registry *registry, const char *key, struct furca_view name, struct furca_err *err);
+
 /* Packs the arguments as they were understood, long text cut: the value of `received`. `plan` may be NULL (nothing was). */
 void furca_coordinate_received(struct furca_view args, const struct furca_plan *plan, struct furca_buf *out);
 

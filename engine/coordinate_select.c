@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "bridge/wire/advice.h"
+#include "bridge/wire/memory.h"
 #include "bridge/wire/nearest.h"
 #include "engine/coordinate.h"
 #include "engine/output.h"
@@ -12,12 +13,12 @@
 #define RECEIVED_TEXT 1000 /* bytes of one text in `received` */
 #define FURCA_MAX_NEAR 64	   /* names that a mistaken one is compared with */
 
-enum field { LANGUAGE, VENV_ID, SESSION_ID, SESSION_NAME, DETAIL, NAME, NEW_NAME, LABEL, STEPS, MSGID, STREAM, OFFSET, LENGTH, FIELDS };
+enum field { LANGUAGE, VENV_ID, SESSION_ID, SESSION_NAME, DETAIL, NAME, NEW_NAME, LABEL, STEPS, MSGID, STREAM, OFFSET, LENGTH, CHANNEL, FIELDS };
 
 static const char *const field_names[FIELDS] = {
 	[LANGUAGE] = "language", [VENV_ID] = "venv_id", [SESSION_ID] = "session_id", [SESSION_NAME] = "session_name",
 	[DETAIL] = "detail", [NAME] = "name", [NEW_NAME] = "new_name", [LABEL] = "label", [STEPS] = "steps", [MSGID] = "msgid",
-	[STREAM] = "stream", [OFFSET] = "offset", [LENGTH] = "length",
+	[STREAM] = "stream", [OFFSET] = "offset", [LENGTH] = "length", [CHANNEL] = "channel",
 };
 
 #define F(field) (1U << (field))
@@ -37,6 +38,7 @@ static const struct method_arguments {
 	[FURCA_METHOD_restore] = {SESSION | F(LABEL), F(LABEL)},
 	[FURCA_METHOD_read_output] = {F(MSGID) | F(STREAM) | F(OFFSET) | F(LENGTH), F(MSGID)},
 	[FURCA_METHOD_stats] = {0, 0},
+	[FURCA_METHOD_attach_session] = {F(LANGUAGE) | F(SESSION_NAME) | F(CHANNEL), F(CHANNEL)},
 };
 
 /* What a field that must be given could be, and so is not to be left out. */
@@ -132,6 +134,8 @@ static int read_field(enum furca_method method, enum field f, const struct furca
 		return read_uint(f, v, 0, &s->offset, err);
 	case LENGTH:
 		return read_uint(f, v, 0, &s->length, err);
+	case CHANNEL:
+		return v->kind == FURCA_EXT && v->ext == FURCA_EXT_DESCRIPTOR ? 0 : wrong(err, f, "the descriptor beside the message (ext 4)");
 	case FIELDS:
 		break;
 	}
@@ -361,4 +365,20 @@ void furca_coordinate_received(struct furca_view args, const struct furca_plan *
 		furca_pack_text(&pk, "state_mode");
 		furca_pack_text(&pk, furca_mode_word(plan->mode));
 	}
+}
+
+int furca_coordinate_taken(const struct furca_registry *registry, const char *key, struct furca_view name, struct furca_err *err)
+{
+	char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT], free_name[FURCA_MAX_NAME * 4 + 8];
+
+	for (unsigned n = 2;; n++) {
+		/* A long name is cut at a character, so that the number fits. */
+		size_t keep = furca_utf8_whole(name.at, FURCA_MIN(furca_view_size(name), FURCA_MAX_NAME - 6));
+		(void)snprintf(free_name, sizeof(free_name), "%.*s-%u", (int)keep, (const char *)name.at, n);
+		if (!furca_registry_by_name(registry, furca_text_view(free_name)))
+			break;
+	}
+	(void)snprintf(advice, sizeof(advice), "Use %s=%s, or close that session first.", key, furca_advice_text(text, furca_text_view(free_name)));
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is a session named '%.*s' already.",
+				  (int)FURCA_MIN(furca_view_size(name), (size_t)FURCA_MAX_NAME * 4), (const char *)name.at);
 }

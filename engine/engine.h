@@ -68,10 +68,16 @@ void furca_engine_stop(struct furca_engine *engine, void (*done)(void *user), vo
 
 /*
  * A request: `args` is one packed map (already bounded and well formed). Every method of messages.def but hello and
- * register_capabilities, which are the bridge's. Always answered through events.answer.
+ * register_capabilities, which are the bridge's, and attach_session, which is below. Always answered through events.answer.
  */
 void furca_engine_request(struct furca_engine *engine, furca_client_id client, uint64_t msgid, enum furca_method method,
 			  struct furca_view args);
+
+/*
+ * The request attach_session, with the descriptor that came beside it (handed over; none: empty): the engine's end of a SOCK_STREAM socketpair
+ * that the process has made which wants to become a session.
+ */
+void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_fd channel);
 
 /* The client has gone: its executes are cancelled, their answers dropped. */
 void furca_engine_client_gone(struct furca_engine *engine, furca_client_id client);

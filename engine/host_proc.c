@@ -104,19 +104,22 @@ static void late(void *owner)
 	struct furca_host *host = owner;
 
 	host->late_op = FURCA_OP_NONE;
-	if (host->proc.pidfd.n >= 0 && furca_proc_signal(&host->proc, SIGKILL) == 0 && !host->kill_when_known) {
+	if (!host->attached && host->proc.pidfd.n >= 0 && furca_proc_signal(&host->proc, SIGKILL) == 0 && !host->kill_when_known) {
 		/* Alive, but nothing can be said to it any more: its code has closed our channel. */
 		host->kill_when_known = true;
 		(void)furca_loop_timer(host->engine->loop, furca_now_us() + LATE_US, late, host, &host->late_op);
 		return;
 	}
-	furca_host_ended(host, -1);
+	furca_host_ended(host, furca_proc_ended(&host->proc));
 }
 
 static void expect_end(struct furca_host *host)
 {
+	/* Nobody tells of the end of what has attached itself. */
+	int64_t wait_us = host->attached ? 0 : LATE_US;
+
 	if (!host->late_op && !host->dead)
-		(void)furca_loop_timer(host->engine->loop, furca_now_us() + LATE_US, late, host, &host->late_op);
+		(void)furca_loop_timer(host->engine->loop, furca_now_us() + wait_us, late, host, &host->late_op);
 }
 
 static void on_pidfd(void *owner, unsigned revents)
@@ -142,7 +145,7 @@ void furca_host_know(struct furca_host *host, struct furca_proc proc)
 	host->proc = proc;
 	if (host->tag && furca_limits_tag(proc.pid, host->tag) < 0)
 		host->tag = 0;
-	if (host->kill_when_known)
+	if (host->kill_when_known && !host->attached)
 		(void)furca_proc_signal(&host->proc, SIGKILL);
 	(void)furca_loop_poll(host->engine->loop, host->proc.pidfd.n, POLLIN, on_pidfd, host, &host->pid_op);
 }
@@ -195,31 +198,23 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 	furca_host_answered(host, frame, fds);
 }
 
-/* The object with its two socketpairs; the other ends are given out. */
-struct furca_host *furca_host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, struct furca_fd ret_ends[2],
-				   struct furca_err *err)
+/* The object, with its end of the control channel; the other end of its capability socket is given out. */
+static struct furca_host *host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, struct furca_fd control,
+				   struct furca_fd *ret_capability, struct furca_err *err)
 {
-	int control[2], capability[2];
-	struct furca_host *host = calloc(1, sizeof(*host));
+	FURCA_AUTO_FD struct furca_fd mine = control;
+	FURCA_AUTO_FREE struct furca_host *host = calloc(1, sizeof(*host));
+	int capability[2];
 
 	if (!host) {
 		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a process's channels");
 		return NULL;
 	}
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0) {
-		(void)furca_fail(err, FURCA_E_SYSTEM, errno, "cannot make a process's control channel");
-		free(host);
-		return NULL;
-	}
-	ret_ends[0] = furca_fd_own(control[1]);
-	FURCA_AUTO_FD struct furca_fd mine = furca_fd_own(control[0]);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, capability) < 0) {
 		(void)furca_fail(err, FURCA_E_SYSTEM, errno, "cannot make a process's capability channel");
-		furca_fd_done(&ret_ends[0]);
-		free(host);
 		return NULL;
 	}
-	ret_ends[1] = furca_fd_own(capability[1]);
+	FURCA_AUTO_FD struct furca_fd theirs = furca_fd_own(capability[1]);
 	host->engine = engine;
 	host->lang = lang;
 	host->venv = venv;
@@ -232,8 +227,6 @@ struct furca_host *furca_host_new(struct furca_engine *engine, const struct furc
 		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a process's channels");
 		furca_stream_done(&host->control);
 		furca_lanes_free(host->lanes);
-		furca_fds_done(ret_ends, 2);
-		free(host);
 		return NULL;
 	}
 	host->prev = &engine->hosts;
@@ -242,6 +235,72 @@ struct furca_host *furca_host_new(struct furca_engine *engine, const struct furc
 		host->next->prev = &host->next;
 	engine->hosts = host;
 	engine->stats.hosts++;
+	*ret_capability = furca_fd_take(&theirs);
+	return FURCA_TAKE(host);
+}
+
+/* The object with its two socketpairs; the other ends are given out. */
+struct furca_host *furca_host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, struct furca_fd ret_ends[2],
+				   struct furca_err *err)
+{
+	int control[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0) {
+		(void)furca_fail(err, FURCA_E_SYSTEM, errno, "cannot make a process's control channel");
+		return NULL;
+	}
+	FURCA_AUTO_FD struct furca_fd theirs = furca_fd_own(control[1]);
+	struct furca_host *host = host_new(engine, lang, venv, furca_fd_own(control[0]), &ret_ends[1], err);
+	if (host)
+		ret_ends[0] = furca_fd_take(&theirs);
+	return host;
+}
+
+/* Who has made the channel, if it may be a session. 0 or -errno with *err. */
+static int attaching(int channel, struct furca_proc *ret, struct furca_err *err)
+{
+	struct ucred made_by = {.uid = (uid_t)-1};
+	socklen_t n = sizeof(made_by);
+
+	if (getsockopt(channel, SOL_SOCKET, SO_PEERCRED, &made_by, &n) < 0 || furca_fd_cloexec(channel, 1) < 0)
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, errno, "Send one end of a SOCK_STREAM socketpair beside the request.",
+					  "What came beside attach_session is no channel.");
+	if (made_by.pid <= 0)
+		return furca_fail_suggest(err, FURCA_E_UNSUPPORTED, 0, "Start an engine in the container that the process runs in.",
+					  "The process is in another pid namespace than the engine.");
+	if (made_by.uid != geteuid())
+		return furca_fail_suggest(err, FURCA_E_UNSUPPORTED, 0, "Start an engine as the user that the process runs as.",
+					  "The process runs as user %u, and the engine as %u.", made_by.uid, geteuid());
+	int r = furca_proc_open(made_by.pid, ret);
+	return r < 0 ? furca_fail(err, FURCA_E_GONE, -r, "the process that is to be attached has ended") : 0;
+}
+
+struct furca_host *furca_host_attach(struct furca_engine *engine, const struct furca_lang *lang, struct furca_fd channel,
+				     const struct furca_host_events *events, void *owner, struct furca_err *err)
+{
+	FURCA_AUTO_FD struct furca_fd mine = channel;
+	FURCA_AUTO_PROC struct furca_proc proc = FURCA_PROC_NONE;
+	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	struct furca_fd capability = FURCA_FD_NONE;
+	msgpack_packer pk;
+
+	if (attaching(mine.n, &proc, err) < 0)
+		return NULL;
+	struct furca_host *host = host_new(engine, lang, 0, furca_fd_take(&mine), &capability, err);
+	if (!host)
+		return NULL;
+	host->attached = true;
+	host->events = events;
+	host->owner = owner;
+	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_ATTACH, furca_engine_next(engine), 0);
+	(void)furca_frame_end(&buf, at, 1);
+	if (furca_stream_send(&host->control, &buf, &capability, 1) < 0) {
+		(void)furca_fail(err, FURCA_E_GONE, 0, "the process that is to be attached has closed its channel");
+		host->dead = true;
+		furca_host_drop(host);
+		return NULL;
+	}
+	furca_host_know(host, furca_proc_take(&proc));
 	return host;
 }
 
@@ -333,8 +392,12 @@ void furca_host_kill(struct furca_host *host)
 	if (host->dead)
 		return;
 	host->kill_when_known = true;
-	if (host->proc.pidfd.n >= 0)
+	if (host->attached) {
+		furca_stream_done(&host->control); /* it lives on without us */
+		expect_end(host);
+	} else if (host->proc.pidfd.n >= 0) {
 		(void)furca_proc_signal(&host->proc, SIGKILL);
+	}
 }
 
 int furca_host_interrupt(struct furca_host *host, uint64_t frame)

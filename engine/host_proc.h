@@ -44,6 +44,7 @@ struct furca_host {
 	uint64_t memory_limit, memory_peak; /* watched where there is no control group (watch.h); 0: not */
 	bool over_memory;		 /* and ended for that */
 	uint64_t tag;			 /* its processes carry (limits.h); 0: not yet */
+	bool attached;			 /* a process that the engine has not started: it is let go, never killed */
 	bool ready, dead, dropped, kill_when_known;
 	bool gives_back;		 /* its cell, which is as good as new, goes to the pool when it has ended */
 	bool spare;			 /* waits for a stateless call (stateless.h) */
@@ -60,6 +61,13 @@ struct furca_host {
 /* Starts a zygote. NULL with *err. events->ready or ->dead follows. */
 struct furca_host *furca_host_spawn(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, const char *env_dir,
 				    const struct furca_host_events *events, void *owner, struct furca_err *err);
+
+/*
+ * Takes a process that is not the engine's for a host, by the channel that it has made (handed over). NULL with *err: it is in another pid namespace,
+ * or another user's. Messages may be sent to it at once; events->dead follows when it lets go or ends.
+ */
+struct furca_host *furca_host_attach(struct furca_engine *engine, const struct furca_lang *lang, struct furca_fd channel,
+				     const struct furca_host_events *events, void *owner, struct furca_err *err);
 
 struct furca_host_clone {
 	enum furca_clone_role role;
@@ -90,7 +98,7 @@ int furca_host_inspect(struct furca_host *host, const char *detail, const char *
 /* A frame without fields: PROMOTE, CLOSE. PROMOTE makes `ready` come again. 0 or -errno. */
 int furca_host_tell(struct furca_host *host, enum furca_frame frame);
 
-/* SIGKILL, now or as soon as it is known; its cell goes with it. `dead` still comes. */
+/* SIGKILL, now or as soon as it is known; its cell goes with it. One that attached itself is let go instead. `dead` still comes. */
 void furca_host_kill(struct furca_host *host);
 
 /* The interrupt, for the call of that frame and no other (bridge/wire/host.h). 0 or -errno; -ESRCH where it is not there. */

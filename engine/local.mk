@@ -3,6 +3,7 @@ noinst_LTLIBRARIES += libfurca-engine.la
 libfurca_engine_la_CPPFLAGS = $(AM_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
 libfurca_engine_la_LIBADD = libfurca-env.la $(URING_LIBS) $(JANSSON_LIBS)
 libfurca_engine_la_SOURCES = \
+	engine/attach.c \
 	engine/call.c engine/call.h \
 	engine/call_judge.c \
 	engine/call_run.c \

@@ -51,7 +51,9 @@ static void pack_listed(msgpack_packer *pk, const struct furca_session *s)
 	(void)snprintf(summary, sizeof(summary), "%s session %llu%s%s%s: %llu call%s, %s", e->key.lang->name, (unsigned long long)e->key.id,
 		       e->n_names ? " '" : "", e->n_names ? e->names[0] : "", e->n_names ? "'" : "", (unsigned long long)s->calls,
 		       s->calls == 1 ? "" : "s", furca_session_state_name(s->state));
-	msgpack_pack_map(pk, 12);
+	msgpack_pack_map(pk, 13);
+	furca_pack_text(pk, "attached");
+	furca_pack_bool(pk, s->attached);
 	furca_pack_text(pk, "language");
 	furca_pack_text(pk, e->key.lang->name);
 	furca_pack_text(pk, "venv_id");
@@ -273,6 +275,7 @@ void furca_engine_request(struct furca_engine *engine, furca_client_id client, u
 	case FURCA_METHOD_register_capabilities:
 	case FURCA_METHOD_call_object:
 	case FURCA_METHOD_release_object:
+	case FURCA_METHOD_attach_session:
 	case FURCA_METHOD_LIMIT:
 		(void)furca_fail(&err, FURCA_E_INTERNAL, 0, "The method is not the engine's.");
 		refuse(engine, client, msgid, args, &err);

@@ -317,7 +317,7 @@ bool furca_read_start(struct furca_session *s, struct furca_call *call, bool fir
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_host *from = source(s);
 
-	if (!from || (from == s->live && !first_in_queue && s->engine->config.snapshots == FURCA_SNAPSHOT_OFF))
+	if (!from || (from == s->live && !first_in_queue && (s->attached || s->engine->config.snapshots == FURCA_SNAPSHOT_OFF)))
 		return false;
 	if (refused(s, call) || use_parked(s, call))
 		return true;

@@ -299,7 +299,8 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
 	}
 	s->calls++;
 	s->used_at = furca_wall_s();
-	furca_lost_note(s);
+	if (!s->attached)
+		furca_lost_note(s);
 	call->host = s->live;
 	note_repair(s, call);
 	furca_background_take(&s->background, &call->background);
@@ -457,6 +458,21 @@ static void requeue(struct furca_session *s, struct furca_call *call)
 	s->queued++;
 }
 
+/* The process has ended or wants to be a session no more. There is nothing to go back to. */
+static void attached_gone(struct furca_session *s)
+{
+	struct furca_call *call = s->running;
+
+	s->running = NULL;
+	if (call && call->phase == FURCA_CALL_RUNNING) {
+		furca_call_died(call, s->live);
+		call->host = NULL;
+		call->state = "lost";
+		furca_call_finish(call);
+	}
+	furca_session_close(s, NULL, NULL);
+}
+
 static void on_dead(void *owner, struct furca_host *host)
 {
 	struct furca_session *s = owner;
@@ -469,6 +485,10 @@ static void on_dead(void *owner, struct furca_host *host)
 	}
 	if (host != s->live)
 		return;
+	if (s->attached && s->state != FURCA_S_CLOSING) {
+		attached_gone(s);
+		return;
+	}
 	s->live = NULL;
 	if (s->state == FURCA_S_CLOSING) {
 		furca_host_drop(host);

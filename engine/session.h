@@ -52,6 +52,7 @@ struct furca_session {
 	unsigned start_attempts;
 	bool repaired;			/* the next answer says `retried` */
 	bool ever_live;
+	bool attached;			/* its process is not the engine's: no commits, and it ends with it */
 	struct furca_buf note;		/* words that are due in the next answer: what was lost meanwhile */
 	const char *behind;		/* what became of the state then, where the next call must not run unaware: its `state`; else NULL */
 	uint64_t dropped_commits;	/* for want of room */
@@ -77,6 +78,13 @@ struct furca_session *furca_session_new(struct furca_engine *engine, const struc
 
 /* A session that begins with a process of its own, made elsewhere (a branch). Idle at once when `live` has been told to stand. */
 void furca_session_adopt(struct furca_session *session, struct furca_host *live);
+
+/*
+ * A session that is a process which runs already: of the selector's name with a new id, or session 0. NULL with *err: it exists, or that process cannot
+ * be had. `channel` as furca_host_attach.
+ */
+struct furca_session *furca_session_attach(struct furca_engine *engine, const struct furca_selector *selector, struct furca_fd channel,
+					   struct furca_err *err);
 
 /* Puts a call into its queue and looks what can run. -errno where the queue is full. */
 int furca_session_enqueue(struct furca_session *session, struct furca_call *call, struct furca_err *err);

@@ -18,6 +18,7 @@
 #include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
 #include "bridge/wire/pack.h"
+#include "langs/host_private.h"
 
 #include "base/banned.h"
 
@@ -25,7 +26,6 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum next { GO_ON, CLOSED };
 
 static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 {
@@ -67,9 +67,12 @@ bool furca_host_is_self(const struct furca_host *host)
 	return getpid() == host->pid;
 }
 
-/* The engine is gone or does not speak our protocol: nobody is left to answer to. */
-static void __attribute__((noreturn)) die(const struct furca_err *err)
+/* The engine is gone or does not speak our protocol: nobody is left to answer to. Returns in an attached process, which lives on. */
+static void die(struct furca_host *host, const struct furca_err *err)
 {
+	host->gone = true;
+	if (host->attached)
+		return;
 	if (err && err->code)
 		furca_log_err("host", "channel", err);
 	_exit(err && err->code ? 1 : 0);
@@ -83,10 +86,10 @@ static void send_frame(struct furca_host *host, size_t offset, const int *fds, s
 	if (!r)
 		r = furca_frame_send(host->control.n, host->out.data, host->out.len, fds, n_fds);
 	if (r == -EPIPE || r == -ECONNRESET)
-		die(NULL);
-	if (r < 0) {
+		die(host, NULL);
+	else if (r < 0) {
 		(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot send an answer to the engine");
-		die(&err);
+		die(host, &err);
 	}
 	/* A large answer's memory is not kept for the life of the session. */
 	if (host->out.cap > 1U << 20)
@@ -94,7 +97,7 @@ static void send_frame(struct furca_host *host, size_t offset, const int *fds, s
 	furca_buf_clear(&host->out);
 }
 
-static void send_ready(struct furca_host *host)
+void furca_host_ready(struct furca_host *host)
 {
 	msgpack_packer pk;
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_READY, 0, 3);
@@ -140,7 +143,7 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 		furca_pack_entry(&pk, "hindrance", furca_err_describe(&done->hindrance, text, sizeof(text)));
 		furca_pack_entry(&pk, "remedy", furca_err_suggestion(&done->hindrance));
 	}
-	pack_bool(&pk, "redirected", furca_output_redirected(&host->output) != 0);
+	pack_bool(&pk, "redirected", host->attached || furca_output_redirected(&host->output) != 0);
 	pack_uint(&pk, "run_us", (uint64_t)run_us);
 	send_frame(host, offset, &done->memory.n, done->memory.n >= 0);
 }
@@ -148,8 +151,7 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 /* A call that the host itself could not begin. */
 static void send_failed(struct furca_host *host, uint64_t call, const struct furca_err *err)
 {
-	struct furca_host_done done = {
-		.how = "exception", .exit_code = 1, .changed = false, .memory = FURCA_FD_NONE};
+	struct furca_host_done done = {.how = "exception", .exit_code = 1, .changed = false, .memory = FURCA_FD_NONE};
 
 	(void)furca_buf_append_text(&done.error, err->text);
 	(void)furca_buf_append_text(&done.suggestion, furca_err_suggestion(err));
@@ -179,6 +181,16 @@ static void run_parse(const struct furca_frame_view *frame, struct furca_host_ru
 		ret->max_text = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
 }
 
+/* Leads the output to the call's pipes, unless it goes on with the last one's (`fds` NULL) or belongs to the program. 0 or -errno. */
+static int place_pipes(struct furca_host *host, struct furca_fd *fds, struct furca_err *err)
+{
+	int r = !fds || host->attached ? 0 : furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), !host->lang->closed_stays);
+
+	if (r < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot put the call's output pipes in place");
+	return furca_fault(FURCA_FAULT_RUN_BEFORE) < 0 ? furca_fail(err, FURCA_E_SYSTEM, EIO, "failure point run_before") : 0;
+}
+
 static void handle_run(struct furca_host *host, const struct furca_frame_view *frame,
 		       struct furca_fd *fds, size_t n_fds)
 {
@@ -187,11 +199,10 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	FURCA_AUTO_FD struct furca_fd memory = FURCA_FD_NONE;
 	struct furca_host_run run;
 	int64_t begin = furca_now_us();
-	int r;
 
 	if (n_fds % 2) /* the last one's */
 		memory = furca_fd_take(&fds[--n_fds]);
-	bool same = n_fds == 0 && furca_output_in_place(&host->output);
+	bool same = n_fds == 0 && !host->attached && furca_output_in_place(&host->output);
 
 	if (same && host->stirred && !host->parked) {
 		done.how = FURCA_HOST_HOW_PIPES;
@@ -206,22 +217,14 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 		send_failed(host, frame->call, &err);
 		return;
 	}
-	r = same ? 0
-		 : furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]),
-				      !host->lang->closed_stays);
-	if (r < 0) {
-		(void)furca_fail(&err, FURCA_E_SYSTEM, -r,
-				 "cannot put the call's output pipes in place");
-		send_failed(host, frame->call, &err);
-		return;
-	}
-	if (furca_fault(FURCA_FAULT_RUN_BEFORE) < 0) {
-		(void)furca_fail(&err, FURCA_E_SYSTEM, EIO, "failure point run_before");
+	if (place_pipes(host, same ? NULL : fds, &err) < 0) {
 		send_failed(host, frame->call, &err);
 		return;
 	}
 	run_parse(frame, &run);
 	run.memory = memory.n;
+	run.output[0] = host->attached ? fds[0].n : -1;
+	run.output[1] = host->attached ? fds[1].n : -1;
 	host->read_only = run.read_only;
 	if (host->role == FURCA_CLONE_COPY)
 		furca_clone_start_timers();
@@ -229,7 +232,7 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	if (!furca_host_is_self(host))
 		_exit(done.exit_code &
 		      0xff); /* the user's code forked, and its child ran off the end of the code */
-	if (done.changed && !run.read_only && host->role != FURCA_CLONE_STATELESS)
+	if (done.changed && !run.read_only && !host->attached && host->role != FURCA_CLONE_STATELESS)
 		(void)furca_clone_hindered(&done.hindrance);
 	if (furca_fault(FURCA_FAULT_RUN_AFTER) < 0) {
 		done.how = "exception";
@@ -303,12 +306,13 @@ static void become_clone(struct furca_host *host, enum furca_clone_role role,
 	host->role = role;
 	host->parked = role == FURCA_CLONE_SNAPSHOT;
 	host->read_only = role == FURCA_CLONE_COPY;
+	host->attached = false;
 	host->cold = role == FURCA_CLONE_COPY || role == FURCA_CLONE_STATELESS;
 	host->generation++;
 	furca_buf_clear(&host->out);
 	if (host->lang->cloned)
 		host->lang->cloned(host->data, role, report);
-	send_ready(host);
+	furca_host_ready(host);
 }
 
 /* As high as this process's limit of open descriptors lets it. */
@@ -322,7 +326,7 @@ static int dup_hidden(int fd, struct furca_fd *ret)
 	return r;
 }
 
-static int hide(struct furca_fd *fd)
+int furca_host_hide(struct furca_fd *fd)
 {
 	struct furca_fd hidden;
 	int r;
@@ -375,19 +379,20 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 					.keep = keep,
 					.n_keep = 2,
 					.drop = drop,
-					.n_drop = 2};
+					.n_drop = 2,
+					.own_child = host->attached};
 	int r;
 
 	clone_args(host, frame, &args);
-	if (n_fds < 2 || n_fds > 3 || args.role < FURCA_CLONE_SESSION ||
-	    args.role > FURCA_CLONE_BRANCH) {
+	if (n_fds < 2 || n_fds > 3 || args.role < FURCA_CLONE_SESSION || args.role > FURCA_CLONE_BRANCH ||
+	    (host->attached && args.role != FURCA_CLONE_COPY)) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
 				 "a clone needs a role and two or three descriptors");
 		send_not_cloned(host, frame->call, &err);
 		return;
 	}
 	for (int i = 0; i < 2; i++) {
-		r = hide(&fds[i]);
+		r = furca_host_hide(&fds[i]);
 		if (r < 0) {
 			(void)furca_fail(&err, FURCA_E_SYSTEM, -r,
 					 "cannot hide a clone's channels");
@@ -424,12 +429,12 @@ static void handle_promote(struct furca_host *host)
 	struct furca_err err = FURCA_ERR_INIT;
 
 	if (host->parked && furca_clone_promote(&err) < 0)
-		die(&err);
+		die(host, &err);
 	host->parked = false;
 	host->role = FURCA_CLONE_SESSION;
 	if (host->lang->promoted)
 		host->lang->promoted(host->data);
-	send_ready(host);
+	furca_host_ready(host);
 }
 
 static void handle_warm(const struct furca_frame_view *frame)
@@ -452,7 +457,7 @@ static void handle_warm(const struct furca_frame_view *frame)
 	}
 }
 
-static enum next handle(struct furca_host *host, const struct furca_frame_view *frame,
+static enum furca_host_next handle(struct furca_host *host, const struct furca_frame_view *frame,
 			struct furca_fd *fds, size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
@@ -460,30 +465,31 @@ static enum next handle(struct furca_host *host, const struct furca_frame_view *
 	switch ((int)frame->number) {
 	case FURCA_HOST_RUN:
 		handle_run(host, frame, fds, n_fds);
-		return GO_ON;
+		return FURCA_HOST_GO_ON;
 	case FURCA_HOST_CLONE:
 		handle_clone(host, frame, fds, n_fds);
-		return GO_ON;
+		return FURCA_HOST_GO_ON;
 	case FURCA_HOST_PROMOTE:
 		handle_promote(host);
-		return GO_ON;
+		return FURCA_HOST_GO_ON;
 	case FURCA_HOST_INSPECT:
 		handle_inspect(host, frame);
-		return GO_ON;
+		return FURCA_HOST_GO_ON;
 	case FURCA_HOST_WARM:
 		handle_warm(frame);
-		return GO_ON;
+		return FURCA_HOST_GO_ON;
 	case FURCA_HOST_CLOSE:
 		if (host->parked || host->role == FURCA_CLONE_COPY)
 			_exit(0); /* neither is the session: its EXIT traps are the session's to run
 				   */
 		if (host->lang->close)
 			host->lang->close(host->data);
-		return CLOSED;
+		return FURCA_HOST_CLOSED;
 	}
 	(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the engine sent a frame of number %d",
 			 (int)frame->number);
-	die(&err);
+	die(host, &err);
+	return FURCA_HOST_CLOSED;
 }
 
 static void wait_message(struct furca_host *host)
@@ -513,32 +519,39 @@ static void wait_message(struct furca_host *host)
 		host->lang->idle_end(host->data);
 }
 
+enum furca_host_next furca_host_serve_one(struct furca_host *host)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_fd fds[FURCA_FDS_MAX];
+	struct furca_frame_view frame;
+	size_t n_fds = FURCA_FDS_MAX;
+	enum furca_host_next next = FURCA_HOST_CLOSED;
+	int r;
+
+	for (size_t i = 0; i < FURCA_FDS_MAX; i++)
+		fds[i] = FURCA_FD_NONE;
+	r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, &err);
+	if (r <= 0)
+		die(host, r == 0 || r == -ECONNRESET ? NULL : &err);
+	else
+		next = handle(host, &frame, fds, n_fds);
+	furca_fds_done(fds, FURCA_FDS_MAX);
+	if (host->in.cap > 1U << 20)
+		furca_buf_done(&host->in);
+	return next;
+}
+
+void furca_host_serve_on(struct furca_host *host)
+{
+	do
+		wait_message(host);
+	while (furca_host_serve_one(host) == FURCA_HOST_GO_ON);
+}
+
 int furca_host_serve(struct furca_host *host)
 {
-	enum next next = GO_ON;
-
-	send_ready(host);
-	while (next == GO_ON) {
-		struct furca_err err = FURCA_ERR_INIT;
-		struct furca_fd fds[FURCA_FDS_MAX];
-		struct furca_frame_view frame;
-		size_t n_fds = FURCA_FDS_MAX;
-		int r;
-
-		for (size_t i = 0; i < FURCA_FDS_MAX; i++)
-			fds[i] = FURCA_FD_NONE;
-		wait_message(host);
-		r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds,
-				     &n_fds, &err);
-		if (r == 0 || r == -ECONNRESET)
-			die(NULL);
-		if (r < 0)
-			die(&err);
-		next = handle(host, &frame, fds, n_fds);
-		furca_fds_done(fds, FURCA_FDS_MAX);
-		if (host->in.cap > 1U << 20)
-			furca_buf_done(&host->in);
-	}
+	furca_host_ready(host);
+	furca_host_serve_on(host);
 	return 0;
 }
 
@@ -552,9 +565,9 @@ int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang,
 				    .control = furca_fd_own(FURCA_HOST_CONTROL_FD),
 				    .capability = furca_fd_own(FURCA_HOST_CAPABILITY_FD),
 				    .pid = getpid()};
-	r = hide(&host->control);
+	r = furca_host_hide(&host->control);
 	if (!r)
-		r = hide(&host->capability);
+		r = furca_host_hide(&host->capability);
 	if (r < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, -r,
 				  "the engine's channels are not at descriptors %d and %d",

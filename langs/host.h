@@ -33,6 +33,7 @@ struct furca_host_run {
 	bool read_only;
 	bool frames;		    /* the result may be an array or frame, with memory beside it */
 	int memory;		    /* of the arrays in `function`, borrowed; -1: none */
+	int output[2];		    /* in an attached process: the call's pipes, borrowed, which descriptors 1 and 2 do not lead to; else -1 */
 	size_t max_result, max_text;
 };
 
@@ -110,6 +111,8 @@ struct furca_host {
 	enum furca_clone_role role;	     /* 0: a zygote, started and not cloned */
 	bool parked;			     /* a snapshot before PROMOTE */
 	bool read_only;			     /* a copy */
+	bool attached;			     /* a process that runs on its own, and serves when it pumps; its clones are none */
+	bool gone;			     /* attached, and let go by the engine */
 	bool cold;			     /* made for one call, and has not done anything yet */
 	bool stirred;			     /* a signal came since the last call: its handler may have begun anything */
 	unsigned generation; /* counts clones on the way here: lanes of another generation are not
@@ -124,6 +127,23 @@ struct furca_host {
  */
 int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data,
 		    struct furca_err *err);
+
+/*
+ * Makes the process that calls a host without disturbing it: `control` (taken) is a channel whose other end the engine has been given. Waits some
+ * seconds at most for the engine's first message. 0 or -errno.
+ */
+int furca_host_attach(struct furca_host *host, const struct furca_host_lang *lang, void *data, struct furca_fd control,
+		      struct furca_err *err);
+
+/*
+ * In an attached process: serves what the engine has sent, after waiting for it at most timeout_ms (-1: without end). Returns 1 where a
+ * message was served; 0 where none came in time or the descriptor `wake` (-1: none) became readable; -EINTR; -EPIPE where the engine has
+ * let go; -ESRCH in a process that the attached one forked. Clones do not return from it: they serve, and end.
+ */
+int furca_host_pump(struct furca_host *host, int wake, int timeout_ms);
+
+/* Lets the engine go. */
+void furca_host_detach(struct furca_host *host);
 
 /*
  * Sends READY and serves. Returns 0 after CLOSE, in the process that was closed: the caller ends

@@ -1,7 +1,8 @@
 # langs/: may include base, bridge/wire and snapshot
 noinst_LTLIBRARIES += libfurca-host.la
 libfurca_host_la_SOURCES = \
-	langs/host.c langs/host.h \
+	langs/host.c langs/host.h langs/host_private.h \
+	langs/host_attach.c \
 	langs/output.c langs/output.h
 libfurca_host_la_LIBADD = libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
 

@@ -431,6 +431,8 @@ static int make(const struct furca_clone_args *args, bool forks, struct furca_cl
 		*ret = report;
 	}
 	release();
+	if (r != 0 && args->own_child && a.pidfd >= 0)
+		furca_hop_reap(report.pid);
 	if (r == 1)
 		*ret_pidfd = furca_fd_own(a.pidfd);
 	else if (r < 0 && a.pidfd >= 0)

@@ -79,6 +79,8 @@ struct furca_clone_args {
 	size_t n_drop;
 	furca_park_fn *park;	/* NULL: every thread runs on */
 	void *park_data;
+	bool own_child;		/* a child of the caller's own, which its waits and SIGCHLD do not show and which is reaped here: for a process
+				   whose parent is none of ours. Otherwise the clone is a child of the caller's parent */
 	int64_t timeout_us;	/* for stopping the caller's threads; 0: 2 s. The clone then has 5 s to cut itself off */
 };
 
@@ -94,7 +96,7 @@ struct furca_clone_report {
 
 /*
  * Clones. Returns 1 in the caller (ret_pidfd holds the clone's pidfd; the clone is a child of the caller's *parent*, so
- * that the session's own wait() never sees it), 0 in the clone, or -errno in the caller with *err saying what cannot be cloned or
+ * that the session's own wait() never sees it, unless own_child says otherwise), 0 in the clone, or -errno in the caller with *err saying what cannot be cloned or
  * which barrier could not be had and what to do about it. Both sides get the report. Bounded; never hangs: a clone that
  * is not complete in time is killed, and the caller's threads go on in any case.
  *

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "snapshot/barriers.h"
@@ -18,6 +20,7 @@
 
 #define HOP_US 3000000	     /* for what libraries do around libc's fork */
 #define STACK_SIZE 262144 /* libraries' atfork handlers may run on one */
+#define REAPER_STACK 65536
 
 static struct {
 	char *first_stack, *hop_stack;
@@ -64,7 +67,8 @@ bool furca_hop_ended(int pidfd)
 
 /*
  * The hop: a task that shares the caller's memory and descriptors, lasts for some microseconds, and enters the cell, so that the
- * clone is born there and the caller's own namespaces never change. It is a child of the caller's parent like the clone.
+ * clone is born there and the caller's own namespaces never change. It is a child of the caller's parent like the clone, or of the
+ * caller like the clone.
  */
 static void hop(void *unused)
 {
@@ -121,6 +125,8 @@ static long fork_in_hop(struct clone_args *task, int *ret_pidfd)
 	while (!furca_hop_ended(hopping.pidfd))
 		furca_raw_sleep_us(10);
 	furca_raw_close(hopping.pidfd);
+	if (furca_born.args->own_child)
+		furca_raw(SYS_wait4, r, NULL, __WALL, NULL);
 	return hopping.result;
 }
 
@@ -128,10 +134,12 @@ long furca_hop_clone(bool cell, int *ret_pidfd)
 {
 	static pid_t number;
 	struct clone_args *args = &hopping.args;
+	uint64_t parent = furca_born.args->own_child ? 0 : CLONE_PARENT;
 
 	number = furca_born.leader;
 	memset(args, 0, sizeof(*args));
-	args->flags = CLONE_PARENT | CLONE_PIDFD;
+	/* A child that is the caller's own has no signal for its end; that of a hop's is the hop's, so it has none either. */
+	args->flags = (cell ? CLONE_PARENT : parent) | CLONE_PIDFD;
 	args->pidfd = (uintptr_t)ret_pidfd;
 	args->stack = (uintptr_t)hopping.first_stack;
 	args->stack_size = STACK_SIZE;
@@ -141,14 +149,41 @@ long furca_hop_clone(bool cell, int *ret_pidfd)
 	}
 	if (!cell && furca_born.way != FURCA_WAY_FORK)
 		return clone_process(args, furca_born_first, NULL);
-	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PARENT,
+	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | parent,
 				  .stack = (uintptr_t)hopping.hop_stack,
 				  .stack_size = STACK_SIZE};
 	if (furca_born.way == FURCA_WAY_FORK)
 		return fork_in_hop(&task, ret_pidfd);
 	hopping.result = -ECANCELED;
 	long r = clone_process(&task, hop, ret_pidfd);
+	if (r > 0 && furca_born.args->own_child)
+		furca_raw(SYS_wait4, r, NULL, __WALL, NULL);
 	return r < 0 ? r : hopping.result;
+}
+
+static void *reap(void *data)
+{
+	/* In a clone of this process it is no child, and the wait ends at once. */
+	while (waitpid((pid_t)(intptr_t)data, NULL, __WALL) < 0 && errno == EINTR)
+		;
+	return NULL;
+}
+
+void furca_hop_reap(pid_t pid)
+{
+	sigset_t all, before;
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	(void)sigfillset(&all);
+	(void)pthread_attr_init(&attr);
+	(void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	(void)pthread_attr_setstacksize(&attr, REAPER_STACK);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	/* Where no thread can be made the child stays a zombie until this process ends, and harms nobody. */
+	(void)pthread_create(&thread, &attr, reap, (void *)(intptr_t)pid);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	(void)pthread_attr_destroy(&attr);
 }
 
 static void end_at_once(void *unused)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -16,6 +17,9 @@ int furca_hop_init(struct furca_err *err);
  * the handlers around fork do not return. Raw calls only.
  */
 long furca_hop_clone(bool cell, int *ret_pidfd);
+
+/* Has a thread of this process wait for a child whose end nobody else is told of (own_child in clone.h). */
+void furca_hop_reap(pid_t pid);
 
 /* Whether the process or task behind a pidfd has ended. Raw. */
 bool furca_hop_ended(int pidfd);

@@ -4,6 +4,7 @@ EXTRA_DIST += \
 	bridge/python/pyproject.toml \
 	bridge/python/furca/__init__.py \
 	bridge/python/furca/_aio.py \
+	bridge/python/furca/_attach.py \
 	bridge/python/furca/_capability.py \
 	bridge/python/furca/_client.py \
 	bridge/python/furca/_frames.py \

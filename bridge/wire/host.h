@@ -26,6 +26,8 @@
  *   PROMOTE   (no fields)                parked snapshot: become the live process; answer READY
  *   INSPECT   detail: str  name: str?
  *   CLOSE     (no fields)                run EXIT traps and atexit, then end with status 0
+ *   ATTACH    (no fields)                first message to a process that attached itself (attach_session): descriptors: [capability].
+ *                                        It gets RUN, with pipes always, CLONE of role COPY, and CLOSE: let the engine go; no others
  *   WARM      pages: array of [start, end]?   parked copy: privatise these before the next RUN; no answer
  *
  * FROM_HOST

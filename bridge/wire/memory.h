@@ -1,7 +1,11 @@
-/* The memory of arrays and frames (ext 3): one sealed memfd beside a message, which the engine passes on and never looks into. */
+/*
+ * What comes beside a message: the memory of its arrays and frames (ext 3), one sealed memfd, which the engine passes on and never looks
+ * into; or a descriptor that is an argument (ext 4).
+ */
 #pragma once
 
 #define FURCA_EXT_FRAME 3
+#define FURCA_EXT_DESCRIPTOR 4 /* in a request: stands for the descriptor beside the message */
 
 /*
  * Whether a descriptor is a memfd that nobody can change any more, of at most FURCA_MAX_FRAMES bytes. 0, -EPERM where it is not sealed or no

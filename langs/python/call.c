@@ -363,7 +363,8 @@ void furca_call_run(void *data, const struct furca_host_run *run, struct furca_h
 	struct outcome outcome = {0};
 
 	(void)data;
-	keep_stdin();
+	if (!call.host->attached)
+		keep_stdin();
 	run_armed(run, &steps, &outcome, &ret->result_text);
 	if (!furca_host_is_self(call.host)) {
 		end_child(outcome.error, ret);

@@ -56,7 +56,7 @@ def _on_interrupt(number, frame):
     if state == 2:
         return  # raised when the code begins
     handler = signal.getsignal(signal.SIGINT)
-    if callable(handler) and handler is not signal.default_int_handler:
+    if not host.attached() and callable(handler) and handler is not signal.default_int_handler:
         handler(signal.SIGINT, frame)
     else:
         raise KeyboardInterrupt
@@ -100,6 +100,36 @@ def _setup():
     names.update(_dunder)
     _listen_for_hooks()
     gc.collect()
+
+
+def _set_up_attached():
+    """Once, in a process of its own that becomes a session: it keeps everything that it has."""
+    if _signal.getsignal(INTERRUPT) not in (_signal.SIG_DFL, _signal.SIG_IGN):
+        raise RuntimeError("signal %d, by which furca interrupts calls, has a handler of the program's own" % INTERRUPT)
+    _prepare_interrupts()
+    _library[:] = sys.path
+
+
+_kept = []         # in a copy of an attached process
+
+
+def settle():
+    """In a copy of an attached process: from here on it is like a copy of any session. The program that the process ran does not go on."""
+    # Never flushed here: what they hold is the original's to write.
+    _kept.append((sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__))
+    os.environ.setdefault("MPLBACKEND", "agg")
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _prepare_interrupts()
+    streams.install()
+    faulthandler.enable(file=2, all_threads=True)
+    events = sys.modules.get("asyncio.events")
+    if events is not None:
+        events._set_running_loop(None)  # the loop that the program was in does not run here
+
+
+lend = streams.lend
+take_back = streams.take_back
 
 
 def _listen_for_hooks():
@@ -341,7 +371,8 @@ def drive(coroutine):
     if _loop is None or _loop.is_closed():
         # poll keeps no state in the kernel, so a copy's loop cannot disturb its session's.
         _loop = asyncio.SelectorEventLoop(selectors.PollSelector())
-    asyncio.set_event_loop(_loop)
+    if not host.attached():
+        asyncio.set_event_loop(_loop)
     task = _loop.create_task(coroutine)
     try:
         return _loop.run_until_complete(task)
@@ -484,4 +515,7 @@ def inspect(detail, name):
     return inspection.state(main.__dict__, hidden, _origins, detail or "names", name)
 
 
-_setup()
+if host.attached():
+    _set_up_attached()
+else:
+    _setup()

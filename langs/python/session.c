@@ -25,6 +25,7 @@ static struct {
 			    user's code */
 	PyObject *flush; /* streams.flush */
 	PyThreadState *idle;  /* saved while waiting */
+	bool attached;	      /* it began as a process of its own, whose copies this may be */
 } session;
 
 static void session_inspect(void *data, struct furca_view detail, struct furca_view name,
@@ -79,9 +80,22 @@ static void session_clone_begin(void *data, enum furca_clone_role role)
 	if (session.host.parked)
 		return;
 	flush_streams();
+	if (session.host.attached)
+		(void)fflush(stdout); /* or each copy would write it once more */
 	furca_runtime_prepare_openssl();
 	if (role == FURCA_CLONE_COPY || role == FURCA_CLONE_SNAPSHOT)
 		furca_parked_note();
+}
+
+/* In a copy of an attached process: what a session has from its start. */
+static void settle(void)
+{
+	PyObject *result = PyObject_CallMethod(session.calls, "settle", NULL);
+
+	if (!result)
+		furca_call_told("furca: a copy of the attached process");
+	Py_XDECREF(result);
+	furca_runtime_watch_forks(flush_streams);
 }
 
 static void session_cloned(void *data, enum furca_clone_role role,
@@ -98,6 +112,8 @@ static void session_cloned(void *data, enum furca_clone_role role,
 	if (forked)
 		PyOS_AfterFork_Child();
 	furca_runtime_reseed_openssl();
+	if (session.attached)
+		settle();
 	result = state ? PyObject_CallMethod(session.calls, "cloned", "iOO", (int)role,
 					     forked ? Py_True : Py_False, state)
 		       : NULL;
@@ -113,9 +129,26 @@ static void session_promoted(void *data)
 	furca_runtime_reseed_openssl();
 }
 
+/* In an attached process: its streams are the call's for as long as the call lasts. */
+static void session_run(void *data, const struct furca_host_run *run, struct furca_host_done *ret)
+{
+	PyObject *lent = session.host.attached ? PyObject_CallMethod(session.calls, "lend", "ii", run->output[0], run->output[1]) : NULL;
+	PyObject *result;
+
+	furca_call_told("furca: the streams of a call");
+	furca_call_run(data, run, ret);
+	if (!lent)
+		return;
+	result = PyObject_CallMethod(session.calls, "take_back", NULL);
+	if (!result)
+		furca_call_told("furca: the streams of a call");
+	Py_XDECREF(result);
+	Py_DECREF(lent);
+}
+
 static const struct furca_host_lang session_lang = {
 	.language = "python",
-	.run = furca_call_run,
+	.run = session_run,
 	.inspect = session_inspect,
 	.warm = furca_call_warm,
 	.idle_begin = session_idle_begin,
@@ -172,7 +205,53 @@ static PyObject *method_serve(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static int attach(PyObject *host_module, struct furca_fd control);
+
+static PyObject *method_attach(PyObject *self, PyObject *args)
+{
+	int control;
+
+	if (!PyArg_ParseTuple(args, "i", &control) || attach(self, furca_fd_own(control)) < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *method_pump(PyObject *self, PyObject *args)
+{
+	int wake, timeout_ms, r;
+
+	if (!PyArg_ParseTuple(args, "ii", &wake, &timeout_ms))
+		return NULL;
+	r = furca_host_pump(&session.host, wake, timeout_ms);
+	if (PyErr_CheckSignals() < 0)
+		return NULL;
+	return PyLong_FromLong(r == -EINTR ? 0 : r);
+}
+
+static PyObject *method_detach(PyObject *self, PyObject *args)
+{
+	if (session.host.attached && furca_host_is_self(&session.host))
+		furca_host_detach(&session.host);
+	Py_RETURN_NONE;
+}
+
+static PyObject *method_attached(PyObject *self, PyObject *args)
+{
+	return PyBool_FromLong(session.host.attached);
+}
+
+static PyObject *method_control(PyObject *self, PyObject *args)
+{
+	return PyLong_FromLong(session.host.control.n);
+}
+
 static PyMethodDef methods[] = {
+	{"attach", method_attach, METH_VARARGS, "Makes this process a session, with that end of a channel."},
+	{"pump", method_pump, METH_VARARGS,
+	 "In an attached process: serves one message, waiting so many milliseconds for it or for the other descriptor."},
+	{"detach", method_detach, METH_NOARGS, "Lets the engine go."},
+	{"attached", method_attached, METH_NOARGS, "Whether this process attached itself, and is no copy of it."},
+	{"control", method_control, METH_NOARGS, "The descriptor on which the engine's messages come."},
 	{"serve", method_serve, METH_NOARGS,
 	 "Serves the session on descriptors 3 and 4 until it is closed."},
 	{"interrupted", furca_call_interrupted, METH_NOARGS, "Whether an interrupt has come for this call."},
@@ -278,23 +357,47 @@ static int load(PyObject *host_module)
 	furca_lanes_init(&session.host, &hooks);
 	int r = furca_call_init(&session.host, modules);
 	Py_DECREF(modules);
-	furca_runtime_watch_forks(flush_streams);
+	if (!session.attached)
+		furca_runtime_watch_forks(flush_streams);
 	return r < 0 || PyErr_Occurred() ? -1 : 0;
 }
 
-int furca_session_serve(void)
+/* The functions, with the interpreter's version; static. */
+static const struct furca_host_lang *language(void)
 {
 	static struct furca_host_lang lang;
 	static char version[32];
-	struct furca_err err = FURCA_ERR_INIT;
-	PyObject *host_module;
-	int r;
 
 	lang = session_lang;
 	(void)snprintf(version, sizeof(version), "%.*s", (int)strcspn(Py_GetVersion(), " "),
 		       Py_GetVersion());
 	lang.version = version;
-	if (furca_host_init(&session.host, &lang, NULL, &err) < 0) {
+	return &lang;
+}
+
+static int attach(PyObject *host_module, struct furca_fd control)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	session.attached = session.host.attached = true;
+	if (!session.calls && load(host_module) < 0) {
+		furca_fd_done(&control);
+		session.host.gone = true;
+		return -1;
+	}
+	if (furca_host_attach(&session.host, language(), NULL, control, &err) == 0)
+		return 0;
+	PyErr_SetString(PyExc_OSError, err.text);
+	return -1;
+}
+
+int furca_session_serve(void)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	PyObject *host_module;
+	int r;
+
+	if (furca_host_init(&session.host, language(), NULL, &err) < 0) {
 		PyErr_SetString(PyExc_OSError, err.text);
 		return -1;
 	}

@@ -6,6 +6,7 @@ lost with the process; the rest is flushed before a fork and at the end of a cal
 
 import io
 import sys
+import threading
 
 
 class _Raw(io.FileIO):
@@ -104,3 +105,45 @@ def written():
         return _own["stdout"].buffer.raw.count
     except Exception:
         return 0
+
+
+class _Lent:
+    """A standard stream of a process that runs on its own, while a call runs in it: the call's for the thread that runs the call, and for all
+    others what it was. Who keeps it longer than the call has what it was."""
+
+    def __init__(self, mine, was):
+        self._mine, self._was, self._thread = mine, was, threading.get_ident()
+
+    def _stream(self):
+        return self._mine if self._mine is not None and threading.get_ident() == self._thread else self._was
+
+    def __getattr__(self, name):
+        return getattr(self._stream(), name)
+
+    def __iter__(self):
+        return iter(self._stream())
+
+
+_before = {}       # what stood in sys before a call
+
+
+def lend(out, error):
+    """Leads the standard streams of this thread to a call's pipes."""
+    _own.clear()
+    mine = {"stdin": io.TextIOWrapper(io.BytesIO()), "stdout": _writer(out, "<stdout>"), "stderr": _writer(error, "<stderr>")}
+    for name, stream in mine.items():
+        _before[name] = getattr(sys, name, None)
+        _before["__%s__" % name] = getattr(sys, "__%s__" % name, None)
+        _own[name] = _Lent(stream, _before[name])
+        setattr(sys, name, _own[name])
+
+
+def take_back():
+    """Puts back what stood there, unless the call's code has put something else."""
+    for name, own in _own.items():
+        for place in (name, "__%s__" % name):
+            if getattr(sys, place, None) is own:
+                setattr(sys, place, _before[place])
+        own._mine = None
+    _own.clear()
+    _before.clear()

@@ -41,6 +41,10 @@ def test_python(environ, tmp_path):
     assert out == "0\n10\nada@example.org\nrolled_back\n10\n"
 
 
+def test_attached(environ, tmp_path):
+    assert run([sys.executable, os.path.join(EXAMPLES, "attached.py")], environ, tmp_path) == "0\n10\n11\n"
+
+
 def test_c(environ, tmp_path):
     build = os.path.dirname(furca_program())
     library = os.path.join(build, ".libs")

@@ -9,15 +9,18 @@ import itertools
 import json
 import os
 import re
+import socket
 import sys
 
 import pytest
 
+from attachlib import Waiting
 from furcalib import Engine, furca_program
 from mcplib import Server
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "bridge", "python"))
+import furca  # noqa: E402
 from furca import suggestions  # noqa: E402  the grammar is the package's, too
 
 NO_SYSCALL = os.path.join(os.path.dirname(furca_program() or "/nowhere"), "tests", "no_syscall")
@@ -387,6 +390,46 @@ def test_an_environment_in_use(engine):
 
 @pytest.mark.skipif(not os.access(NO_SYSCALL, os.X_OK), reason="tests/no_syscall is not built (make check builds it)")
 @pytest.mark.parametrize("waive", [{}, {"require": ["disk", "processes"]}])
+class Attaching(Wire):
+    """Sends a channel beside attach_session: each a new one, or what `channel` says."""
+
+    def __init__(self, engine, channel=lambda: socket.socketpair()[1].detach()):
+        super().__init__(engine)
+        self.channel, self.other = channel, furca.Engine(engine.socket, frames=True, raise_errors=False)
+
+    def ask(self, method, args):
+        if method != "attach_session":
+            return super().ask(method, args)
+        args = {**args, "channel": furca._wire.Descriptor()}
+        answer = dict(self.other._start(method, args, descriptor=self.channel())._future.result(20))
+        answer.get("received", {}).pop("channel", None)  # an ext, which a client without arrays does not read
+        return answer
+
+    def close(self):
+        super().close()
+        self.other.close()
+
+
+def test_a_process_that_attaches_itself(engine):
+    peer = Attaching(engine)
+    corrected(peer, "attach_session", {"language": "bash"})
+    with Waiting(engine):
+        corrected(peer, "attach_session", {"session_name": "agent"})
+        corrected(peer, "execute", {**X, "session_name": "agent", "on_error": "rollback"})
+        answer = peer.ask("undo", {"session_name": "agent"})
+        assert refused(answer)
+        SEEN.add(answer["error"])
+        peer.call("execute", **X, session_id=0, state_mode="stateful")
+        corrected(peer, "attach_session", {})
+    for channel in (lambda: -1, lambda: os.open("/dev/null", os.O_RDONLY)):  # the client is to be mended then
+        wrong = Attaching(engine, channel)
+        answer = wrong.ask("attach_session", {"session_name": "other"})
+        assert refused(answer) and "socketpair" in answer["suggestion"]
+        SEEN.add(answer["error"])
+        wrong.close()
+    peer.close()
+
+
 def test_a_barrier_that_cannot_be_had(waive):
     engine = Engine(wrap=[NO_SYSCALL, "mount,landlock_create_ruleset:EPERM"])
     try:

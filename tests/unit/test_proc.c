@@ -72,12 +72,26 @@ START_TEST(taking_empties)
 }
 END_TEST
 
+START_TEST(others_learn_how_it_ended)
+{
+	struct furca_proc proc = child(7);
+	int status = furca_proc_ended(&proc);
+
+	ck_assert_int_eq(status, -1); /* not waited for yet */
+	ck_assert_int_eq(furca_proc_wait(&proc, 1, NULL), 1);
+	status = furca_proc_ended(&proc);
+	ck_assert(status == -1 /* an older kernel */ || (WIFEXITED(status) && WEXITSTATUS(status) == 7));
+	furca_proc_done(&proc);
+}
+END_TEST
+
 static void add(TCase *tests)
 {
 	tcase_add_test(tests, waits_as_waitpid_does);
 	tcase_add_test(tests, a_signal_ends_it);
 	tcase_add_test(tests, what_is_no_process_is_said);
 	tcase_add_test(tests, taking_empties);
+	tcase_add_test(tests, others_learn_how_it_ended);
 }
 
 int main(void)

@@ -29,6 +29,12 @@ void furca_engine_request(struct furca_engine *engine, furca_client_id client, u
 	furca_server_events.answer(engine->server, client, msgid, args);
 }
 
+void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_fd channel)
+{
+	furca_fd_done(&channel);
+	furca_server_events.answer(engine->server, client, msgid, args);
+}
+
 void furca_engine_client_gone(struct furca_engine *engine, furca_client_id client)
 {
 	engine->gone++;

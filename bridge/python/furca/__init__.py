@@ -11,6 +11,7 @@
 Engine blocks, AsyncEngine is for asyncio. furca.adapters has what agent frameworks want.
 """
 from . import suggestions
+from ._attach import Attached, attach
 from ._aio import AsyncEngine, AsyncSession
 from ._client import Call, Engine, Session
 from ._object import AsyncObject, Object
@@ -19,6 +20,6 @@ from ._result import (CodeError, EngineGone, EnvironmentFailed, ExecutionError, 
 from ._wire import Handle
 
 __version__ = "0.1.0"
-__all__ = ["AsyncEngine", "AsyncObject", "AsyncSession", "Call", "CodeError", "Engine", "EngineGone", "EnvironmentFailed", "ExecutionError", "FurcaError",
+__all__ = ["AsyncEngine", "AsyncObject", "AsyncSession", "Attached", "Call", "CodeError", "Engine", "EngineGone", "EnvironmentFailed", "ExecutionError", "FurcaError",
            "Handle", "Interrupted", "IsolationError", "LimitReached", "Object", "ProcessLost", "ProtocolError", "Refused", "Result",
-           "Session", "TimedOut", "suggestions"]
+           "Session", "TimedOut", "attach", "suggestions"]

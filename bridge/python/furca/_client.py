@@ -6,7 +6,7 @@ import itertools
 import os
 import socket
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _frames
 from ._capability import Capability, Kept, declarations, failure, function_of, serving, within
@@ -14,6 +14,9 @@ from ._result import EngineGone, ProtocolError, Result, checked
 from ._start import PrivateEngine, default_socket
 from ._object import Object, new_unused, request
 from ._wire import Frame, Handle, Memory, pack, unpacker, without_none
+
+if TYPE_CHECKING:
+    from ._attach import Attached
 
 OnOutput = Callable[[str, str], Any]
 SessionKey = Union[int, str, None]
@@ -41,7 +44,7 @@ class Call:
 
     def result(self, timeout: Optional[float] = None) -> Result:
         """The answer. concurrent.futures.TimeoutError where `timeout` seconds pass first: the call goes on."""
-        return checked(self._future.result(timeout), self._raise)
+        return checked(self._engine._await(self._future, timeout), self._raise)
 
     def cancel(self) -> bool:
         """Interrupts the code; its answer comes as `interrupted`. False where it had ended."""
@@ -72,6 +75,7 @@ class Engine:
         self._unused = new_unused()  # handles of code's objects that nothing here holds any more
         self._kept = Kept(lambda handle: Object(self._call_object, handle, self._unused))
         self._gone: Optional[EngineGone] = None
+        self._attached: Optional["Attached"] = None
         self._workers = concurrent.futures.ThreadPoolExecutor(64, "furca-capability")
         self._reader = threading.Thread(target=self._read, name="furca-reader", daemon=True)
         self._reader.start()
@@ -96,6 +100,8 @@ class Engine:
 
     def close(self) -> None:
         """Closes the connection, and ends the engine if it is private."""
+        if self._attached is not None:
+            self._attached.detach()
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -113,10 +119,17 @@ class Engine:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _send(self, message: List[Any]) -> None:
+    def _await(self, future: "concurrent.futures.Future[Any]", timeout: Optional[float] = None) -> Any:
+        """The future's result. A process that attached itself serves its own session meanwhile."""
+        if self._attached is not None and not future.done():
+            self._attached._serve_until(future, timeout)
+        return future.result(timeout)
+
+    def _send(self, message: List[Any], descriptor: int = -1) -> None:
+        """`descriptor` goes beside the message, and is closed."""
         buffers: Optional[List[Any]] = [] if self._frames and message[0] == 1 else None
         data = pack(message, buffers)
-        memory = _frames.store(buffers) if buffers else -1
+        memory = _frames.store(buffers) if buffers else descriptor
         try:
             with self._send_lock:
                 sent = 0
@@ -129,7 +142,8 @@ class Engine:
             if memory >= 0:
                 os.close(memory)
 
-    def _start(self, method: str, arguments: Dict[str, Any], on_output: Optional[OnOutput] = None, raise_errors: bool = True) -> Call:
+    def _start(self, method: str, arguments: Dict[str, Any], on_output: Optional[OnOutput] = None, raise_errors: bool = True,
+               descriptor: int = -1) -> Call:
         while self._unused and method != "release_object":
             self._release()
         call = Call(self, next(self._ids), on_output, raise_errors)
@@ -138,7 +152,7 @@ class Engine:
                 raise self._gone
             self._calls[call.msgid] = call
         try:
-            self._send([0, call.msgid, method, [without_none(arguments)]])
+            self._send([0, call.msgid, method, [without_none(arguments)]], descriptor)
         except BaseException:
             with self._lock:
                 self._calls.pop(call.msgid, None)
@@ -234,7 +248,7 @@ class Engine:
 
     def call(self, method: str, **arguments: Any) -> Dict[str, Any]:
         """Any method of the protocol; its answer as it came. ProtocolError where the engine refuses the message itself."""
-        return dict(self._start(method, arguments)._future.result())
+        return dict(self._await(self._start(method, arguments)._future))
 
     def _checked(self, method: str, **arguments: Any) -> Result:
         return checked(self.call(method, **arguments), self.raise_errors)

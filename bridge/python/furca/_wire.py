@@ -8,7 +8,7 @@ import msgpack
 
 from . import _frames
 
-BIG_INTEGER, HANDLE = 1, 2
+BIG_INTEGER, HANDLE, DESCRIPTOR = 1, 2, 4
 
 
 class Handle:
@@ -64,7 +64,13 @@ class Frame:
         return _frames.load(self.data, self.memory.view() if self.memory is not None else None)
 
 
+class Descriptor:
+    """Stands in a request for the descriptor beside it."""
+
+
 def _other(value: Any) -> Any:
+    if isinstance(value, Descriptor):
+        return msgpack.ExtType(DESCRIPTOR, b"")
     if isinstance(value, int):
         return msgpack.ExtType(BIG_INTEGER, value.to_bytes((value.bit_length() + 8) // 8, "big", signed=True))
     if isinstance(value, Handle):
