@@ -28,6 +28,7 @@ extern const struct furca_command furca_commands[];
 int furca_cmd_serve(int argc, char **argv);
 int furca_cmd_stop(int argc, char **argv);
 int furca_cmd_exec(int argc, char **argv);
+int furca_cmd_output(int argc, char **argv);
 int furca_cmd_sessions(int argc, char **argv);
 int furca_cmd_inspect(int argc, char **argv);
 int furca_cmd_close(int argc, char **argv);
@@ -118,8 +119,13 @@ void furca_table_add_value(struct furca_table *table, struct furca_view map, con
 void furca_table_print(struct furca_table *table, FILE *out);
 void furca_table_done(struct furca_table *table);
 
-/* The answer of list_sessions as a table on standard output, `most` sessions at most. */
-void furca_cli_print_sessions(struct furca_view answer, size_t most);
+/*
+ * The answer of list_sessions as a table on standard output, `most` sessions at most. Returns how many there were.
+ */
+size_t furca_cli_print_sessions(struct furca_view answer, size_t most);
+
+/* Adds the cell of a number of bytes in the entry `memory` of a packed map; "-" where it is not there. */
+void furca_cli_add_memory(struct furca_table *table, struct furca_view map, const char *key);
 
 /* "1.5 MiB" */
 void furca_cli_bytes(char *buf, size_t size, uint64_t bytes);

@@ -250,17 +250,21 @@ static void show_background(struct furca_view map)
 			      (int)furca_view_size(text), (const char *)text.at, furca_cli_color(2, FURCA_PLAIN));
 }
 
-static void show_truncated(struct furca_view map)
+/* A private engine ends with the command, and its output with it. */
+static void show_truncated(struct furca_view map, bool private_engine)
 {
 	struct furca_value cut;
-	uint64_t out = 0, err = 0;
+	uint64_t out = 0, err = 0, id = 0;
+	char advice[64] = "--max-output keeps more";
 
 	if (!furca_map_get(map, "truncated", &cut))
 		return;
 	(void)furca_map_uint(cut.raw, "stdout", &out);
 	(void)furca_map_uint(cut.raw, "stderr", &err);
+	if (!private_engine && furca_map_uint(map, "output_id", &id))
+		(void)snprintf(advice, sizeof(advice), "`furca output %llu%s` shows all", (unsigned long long)id, out > 0 ? "" : " --stderr");
 	if (out + err > 0)
-		(void)fprintf(stderr, "furca exec: %llu bytes of output were left out; --max-output keeps more\n", (unsigned long long)(out + err));
+		(void)fprintf(stderr, "furca exec: %llu bytes of output were left out; %s\n", (unsigned long long)(out + err), advice);
 }
 
 /* What became of the session, where the user would not expect it. */
@@ -291,7 +295,7 @@ static void show(struct exec *x, const struct furca_result *r)
 		(void)printf("%s\n", r->result_text);
 	}
 	(void)fflush(stdout);
-	show_truncated(map);
+	show_truncated(map, x->private_engine);
 	if (!r->error)
 		return;
 	if (isatty(1) && isatty(2))

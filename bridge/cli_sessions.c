@@ -32,7 +32,7 @@ static void add_age(struct furca_table *table, struct furca_view map, const char
 	furca_table_add_text(table, text);
 }
 
-static void add_memory(struct furca_table *table, struct furca_view map, const char *key)
+void furca_cli_add_memory(struct furca_table *table, struct furca_view map, const char *key)
 {
 	struct furca_value memory;
 	char text[32] = "-";
@@ -43,7 +43,7 @@ static void add_memory(struct furca_table *table, struct furca_view map, const c
 	furca_table_add_text(table, text);
 }
 
-void furca_cli_print_sessions(struct furca_view answer, size_t most)
+size_t furca_cli_print_sessions(struct furca_view answer, size_t most)
 {
 	static const char *const heads[] = {"LANGUAGE", "ID", "NAME", "ENV", "BUSY", "CALLS", "UNDO", "PRIVATE", "SHARED", "USED", "SUMMARY"};
 	struct furca_value list, s;
@@ -52,7 +52,7 @@ void furca_cli_print_sessions(struct furca_view answer, size_t most)
 
 	if (!furca_map_get(answer, "sessions", &list) || list.kind != FURCA_ARRAY || list.count == 0) {
 		(void)printf("no sessions\n");
-		return;
+		return 0;
 	}
 	furca_table_begin(&table, FURCA_COUNT(heads), heads);
 	struct furca_view inside = furca_value_inside(&list);
@@ -64,13 +64,14 @@ void furca_cli_print_sessions(struct furca_view answer, size_t most)
 		furca_table_add_text(&table, furca_map_bool(s.raw, "busy", &busy) && busy ? "yes" : "no");
 		furca_table_add_value(&table, s.raw, "calls");
 		furca_table_add_value(&table, s.raw, "undo_depth");
-		add_memory(&table, s.raw, "private_bytes");
-		add_memory(&table, s.raw, "shared_bytes");
+		furca_cli_add_memory(&table, s.raw, "private_bytes");
+		furca_cli_add_memory(&table, s.raw, "shared_bytes");
 		add_age(&table, s.raw, "last_used_at");
 		furca_table_add_value(&table, s.raw, "summary");
 	}
 	furca_table_print(&table, stdout);
 	furca_table_done(&table);
+	return list.count;
 }
 
 int furca_cmd_sessions(int argc, char **argv)
@@ -90,7 +91,7 @@ int furca_cmd_sessions(int argc, char **argv)
 	furca_args_text(&args, "detail", "summary");
 	status = furca_cli_call(&cli, "list_sessions", &args, &answer, &view, &shown);
 	if (status == FURCA_EXIT_OK && !shown)
-		furca_cli_print_sessions(view, SIZE_MAX);
+		(void)furca_cli_print_sessions(view, SIZE_MAX);
 	return status;
 }
 

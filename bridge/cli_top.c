@@ -1,4 +1,4 @@
-/* `furca top`: the sessions of a running engine, followed in the terminal. */
+/* `furca top`: the sessions of a running engine and their processes, followed in the terminal. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #define EVERY_MS 1000
 #define SCREEN_ON "\033[?1049h\033[?25l"  /* the alternate screen, without cursor: what was there comes back */
 #define SCREEN_OFF "\033[?25h\033[?1049l"
-#define OTHER_LINES 4 /* of the screen, beside the sessions */
+#define OTHER_LINES 4 /* of the screen, beside sessions and processes */
 
 static volatile sig_atomic_t ended, resized;
 
@@ -28,11 +28,13 @@ static void on_signal(int sig)
 		ended = 1;
 }
 
-static int ask(const struct furca_cli *cli, const char *method, void **ret, struct furca_view *ret_view, bool *ret_shown)
+static int ask(const struct furca_cli *cli, const char *method, const char *detail, void **ret, struct furca_view *ret_view, bool *ret_shown)
 {
 	FURCA_AUTO_ARGS struct furca_args args = {0};
 
 	furca_args_begin(&args);
+	if (detail)
+		furca_args_text(&args, "detail", detail);
 	return furca_cli_call(cli, method, &args, ret, ret_view, ret_shown);
 }
 
@@ -65,23 +67,95 @@ static void print_counts(struct furca_view sessions, struct furca_view stats)
 		     (unsigned long long)busy, private_text, shared_text, (unsigned long long)idle);
 }
 
-/* Asks and prints once. `most` sessions at most. An exit status; a failure has been told. */
+/* What a process is for, or runs. */
+static void describe(char *text, size_t size, struct furca_view process)
+{
+	struct furca_view label, mode, method;
+	struct furca_value call;
+	uint64_t calls;
+	double seconds = 0;
+	bool serves = false;
+	size_t n = 0;
+
+	text[0] = '\0';
+	if (furca_map_uint(process, "calls", &calls))
+		n += (size_t)snprintf(text + n, size - n, "after call %llu", (unsigned long long)calls);
+	if (furca_map_bool(process, "serves", &serves) && serves)
+		n += (size_t)snprintf(text + n, size - n, "%sserves reads", n ? ", " : "");
+	if (furca_map_text(process, "label", &label))
+		n += (size_t)snprintf(text + n, size - n, "%s'%.*s'", n ? ", " : "", (int)FURCA_MIN(furca_view_size(label), 256), (const char *)label.at);
+	if (furca_map_get(process, "call", &call) && furca_map_text(call.raw, "state_mode", &mode) && furca_map_text(call.raw, "method", &method)) {
+		bool execute = furca_view_is(method, "execute") || furca_view_is(method, "call_function");
+		struct furca_view word = execute ? mode : method;
+
+		(void)furca_map_float(call.raw, "running_s", &seconds);
+		(void)snprintf(text + n, size - n, "%s%.*s%s for %.1f s", n ? ", " : "", (int)furca_view_size(word), (const char *)word.at,
+			       execute ? " call" : "", seconds);
+	}
+}
+
+static void add_process(struct furca_table *table, const char *first, struct furca_view process, bool last)
+{
+	char text[512];
+
+	furca_table_add_text(table, first);
+	furca_table_add_text(table, last ? "└" : "├");
+	furca_table_add_value(table, process, "role");
+	furca_table_add_value(table, process, "pid");
+	furca_cli_add_memory(table, process, "private_bytes");
+	furca_cli_add_memory(table, process, "shared_bytes");
+	describe(text, sizeof(text), process);
+	furca_table_add_text(table, text);
+}
+
+/* The lineage of each session: its live process, the states that undo goes back to, newest first, and its copies. `most` lines at most. */
+static void print_processes(struct furca_view answer, size_t most)
+{
+	static const char *const heads[] = {"", "", "PROCESS", "PID", "PRIVATE", "SHARED", "WHAT"};
+	struct furca_value list, s, processes, process;
+	struct furca_table table;
+
+	if (!furca_map_get(answer, "sessions", &list) || list.kind != FURCA_ARRAY || list.count == 0 || most < 3)
+		return;
+	furca_table_begin(&table, FURCA_COUNT(heads), heads);
+	most -= 2; /* a line between, and the heads */
+	for (struct furca_view inside = furca_value_inside(&list); furca_value_next(&inside, &s) == 0;) {
+		char name[96];
+		struct furca_view given;
+		uint64_t id = 0;
+
+		(void)furca_map_uint(s.raw, "session_id", &id);
+		(void)snprintf(name, sizeof(name), "%llu", (unsigned long long)id);
+		if (furca_map_text(s.raw, "session_name", &given))
+			(void)snprintf(name, sizeof(name), "%.*s", (int)furca_view_size(given), (const char *)given.at);
+		if (!furca_map_get(s.raw, "processes", &processes) || processes.kind != FURCA_ARRAY)
+			continue;
+		struct furca_view each = furca_value_inside(&processes);
+		for (uint32_t n = 1; most > 0 && furca_value_next(&each, &process) == 0; most--, n++)
+			add_process(&table, n == 1 ? name : "", process.raw, n == processes.count);
+	}
+	(void)fputc('\n', stdout);
+	furca_table_print(&table, stdout);
+	furca_table_done(&table);
+}
+
+/* Asks and prints once. `most` lines of sessions and processes at most. An exit status; a failure has been told. */
 static int show(const struct furca_cli *cli, const char *before, size_t most)
 {
 	FURCA_AUTO_FREE void *sessions = NULL, *stats = NULL;
 	struct furca_view sessions_view, stats_view;
 	bool shown;
-	int status = ask(cli, "list_sessions", &sessions, &sessions_view, &shown);
+	int status = ask(cli, "list_sessions", "full", &sessions, &sessions_view, &shown);
 
 	if (status != FURCA_EXIT_OK || shown)
 		return status;
-	status = ask(cli, "stats", &stats, &stats_view, &shown);
+	status = ask(cli, "stats", NULL, &stats, &stats_view, &shown);
 	if (status != FURCA_EXIT_OK)
 		return status;
 	(void)fputs(before, stdout);
 	print_counts(sessions_view, stats_view);
 	(void)fputc('\n', stdout);
-	furca_cli_print_sessions(sessions_view, most);
+	print_processes(sessions_view, most - FURCA_MIN(most, furca_cli_print_sessions(sessions_view, most)));
 	return FURCA_EXIT_OK;
 }
 

@@ -47,12 +47,21 @@ static const char exec_help[] =
 	"  --max-output N     bytes kept of each stream\n"
 	"  --private          use an engine that ends with this command\n" SOCKET_HELP JSON_HELP;
 
+static const char output_help[] =
+	"[OPTION…] ID\n\n"
+	"Writes what a call has written, exactly and to its end, also what `furca exec` left out. ID is the number that it told, or `output_id`\n"
+	"of the result. Output is kept for a while: of the last 64 calls of commands that have ended, 1 GiB in all.\n\n"
+	"  --stderr           its standard error instead of its standard output\n"
+	"  --offset N         from that byte on\n"
+	"  --length N         so many bytes\n" SOCKET_HELP JSON_HELP;
+
 static const char sessions_help[] = "[OPTION…]\n\nLists the sessions that exist.\n\n" SOCKET_HELP JSON_HELP;
 
 static const char top_help[] =
 	"[OPTION…]\n\n"
 	"Follows the sessions of a running engine: calls, commits that undo reaches, memory of their own and shared with their\n"
-	"snapshots and copies. q or Ctrl-C ends. Without a terminal it prints once.\n\n"
+	"snapshots and copies. Below, the lineage of each: its live process, the snapshots that undo goes back to, which of them serves\n"
+	"reads, the copy parked for the next one, the copies that run. q or Ctrl-C ends. Without a terminal it prints once.\n\n"
 	"  --once             print once\n" SOCKET_HELP JSON_HELP;
 
 static const char inspect_help[] =
@@ -130,6 +139,7 @@ const struct furca_command furca_commands[] = {
 	{"serve", furca_cmd_serve, "run the engine", serve_help},
 	{"stop", furca_cmd_stop, "end a running engine", stop_help},
 	{"exec", furca_cmd_exec, "run code", exec_help},
+	{"output", furca_cmd_output, "fetch what a call has written", output_help},
 	{"sessions", furca_cmd_sessions, "list the sessions", sessions_help},
 	{"top", furca_cmd_top, "follow the sessions in the terminal", top_help},
 	{"inspect", furca_cmd_inspect, "show what is inside a session", inspect_help},

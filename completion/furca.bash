@@ -2,7 +2,7 @@
 _furca()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
-	local commands="serve stop exec sessions top inspect close undo branch checkpoint restore envs functions doctor schema mcp bench demo help"
+	local commands="serve stop exec output sessions top inspect close undo branch checkpoint restore envs functions doctor schema mcp bench demo help"
 	local session="--socket --json --language --env --help"
 
 	COMPREPLY=()
@@ -53,6 +53,7 @@ _furca()
 		case $command in
 		serve) options="--socket --config --state-dir --workdir --linger --log-level --help" ;;
 		exec) options="--language --mode --session --env --timeout --code --on-error --cwd --max-output --private --socket --json --help" ;;
+		output) options="--stderr --offset --length --socket --json --help" ;;
 		inspect) options="$session --detail" ;;
 		close) options="$session --all" ;;
 		envs) options="--name --build --socket --json --help" ;;

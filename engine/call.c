@@ -132,6 +132,7 @@ void furca_call_finish(struct furca_call *call)
 		call->state = "unchanged";
 	if (call->error_type)
 		call->engine->stats.failed++;
+	furca_kept_number(call->engine, call);
 	furca_result_pack(call, &result);
 	/* What is thrown away ends before the answer is sent: nothing of a stateless call or a copy is alive then. */
 	if (call->own_host && call->host)
@@ -298,13 +299,13 @@ static void start(struct furca_call *call, const struct furca_coordinates *at)
 	else
 		call->engine->stats.read_only++;
 	session = session_for(call, at, &err);
-	if (session && call->plan.mode == FURCA_STATEFUL && furca_nested_watch(call, session, &err) < 0) {
 	if (session && session->attached && call->plan.mode == FURCA_STATEFUL && call->plan.rollback) {
 		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Remove on_error.",
 					 "The session is a process of its own, which attached itself: it cannot be rolled back.");
 		furca_call_refuse(call, &err);
 		return;
 	}
+	if (session && call->plan.mode == FURCA_STATEFUL && furca_nested_watch(call, session, &err) < 0) {
 		furca_call_refuse(call, &err);
 		return;
 	}

@@ -51,6 +51,7 @@ struct furca_call {
 	struct furca_pipes *pipes;
 	uint64_t newest;		 /* process when it began */
 	struct furca_output output[2];
+	uint64_t output_id;		 /* under which it is kept; 0: it is not */
 	struct furca_buf background;
 
 	furca_op_id deadline_op, grace_op;
@@ -145,7 +146,8 @@ void furca_result_refusal(struct furca_view args, const struct furca_plan *plan,
 /* {language, venv_id, session_id, session_name}, or nil */
 void furca_result_session(msgpack_packer *pk, const struct furca_entry *entry);
 
-/* Output of ended calls, kept for read_output (kept.c). Takes it out of the call. */
+/* Output of ended calls, kept for read_output (kept.c): gives the call's a number, if it is to be kept; then takes it out of the call. */
+void furca_kept_number(struct furca_engine *engine, struct furca_call *call);
 void furca_kept_add(struct furca_engine *engine, struct furca_call *call);
 void furca_kept_client_gone(struct furca_engine *engine, furca_client_id client);
 void furca_kept_free(struct furca_engine *engine);

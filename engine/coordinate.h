@@ -90,6 +90,7 @@ struct furca_selector {
 	struct furca_view word;	   /* name, new_name or label, of the method that has one */
 	uint64_t steps;		   /* 1 by default */
 	uint64_t msgid, offset, length;
+	uint64_t output_id;	   /* 0: not given */
 	struct furca_view stream;
 };
 

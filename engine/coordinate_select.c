@@ -13,12 +13,13 @@
 #define RECEIVED_TEXT 1000 /* bytes of one text in `received` */
 #define FURCA_MAX_NEAR 64	   /* names that a mistaken one is compared with */
 
-enum field { LANGUAGE, VENV_ID, SESSION_ID, SESSION_NAME, DETAIL, NAME, NEW_NAME, LABEL, STEPS, MSGID, STREAM, OFFSET, LENGTH, CHANNEL, FIELDS };
+enum field { LANGUAGE, VENV_ID, SESSION_ID, SESSION_NAME, DETAIL, NAME, NEW_NAME, LABEL, STEPS, MSGID, STREAM, OFFSET, LENGTH, CHANNEL, OUTPUT_ID, FIELDS };
 
 static const char *const field_names[FIELDS] = {
 	[LANGUAGE] = "language", [VENV_ID] = "venv_id", [SESSION_ID] = "session_id", [SESSION_NAME] = "session_name",
 	[DETAIL] = "detail", [NAME] = "name", [NEW_NAME] = "new_name", [LABEL] = "label", [STEPS] = "steps", [MSGID] = "msgid",
 	[STREAM] = "stream", [OFFSET] = "offset", [LENGTH] = "length", [CHANNEL] = "channel",
+	[OUTPUT_ID] = "output_id",
 };
 
 #define F(field) (1U << (field))
@@ -36,7 +37,7 @@ static const struct method_arguments {
 	[FURCA_METHOD_branch_session] = {SESSION | F(NEW_NAME), F(NEW_NAME)},
 	[FURCA_METHOD_checkpoint] = {SESSION | F(LABEL), F(LABEL)},
 	[FURCA_METHOD_restore] = {SESSION | F(LABEL), F(LABEL)},
-	[FURCA_METHOD_read_output] = {F(MSGID) | F(STREAM) | F(OFFSET) | F(LENGTH), F(MSGID)},
+	[FURCA_METHOD_read_output] = {F(MSGID) | F(OUTPUT_ID) | F(STREAM) | F(OFFSET) | F(LENGTH), 0},
 	[FURCA_METHOD_stats] = {0, 0},
 	[FURCA_METHOD_attach_session] = {F(LANGUAGE) | F(SESSION_NAME) | F(CHANNEL), F(CHANNEL)},
 };
@@ -116,9 +117,9 @@ static int read_field(enum furca_method method, enum field f, const struct furca
 	case SESSION_NAME:
 		return read_label(f, v, &s->name, err);
 	case DETAIL:
-		/* list_sessions shows the same whatever the word; any text is accepted there. */
+		/* list_sessions shows more for "full" and the same for every other word; any text is accepted there. */
 		if (method == FURCA_METHOD_list_sessions)
-			return v->kind == FURCA_STR || v->kind == FURCA_BOOL ? 0 : wrong(err, f, "text");
+			return v->kind == FURCA_STR ? (s->detail = v->bytes, 0) : v->kind == FURCA_BOOL ? 0 : wrong(err, f, "text");
 		return read_one_of(f, v, details, FURCA_COUNT(details), &s->detail, err);
 	case NAME:
 	case NEW_NAME:
@@ -136,6 +137,8 @@ static int read_field(enum furca_method method, enum field f, const struct furca
 		return read_uint(f, v, 0, &s->length, err);
 	case CHANNEL:
 		return v->kind == FURCA_EXT && v->ext == FURCA_EXT_DESCRIPTOR ? 0 : wrong(err, f, "the descriptor beside the message (ext 4)");
+	case OUTPUT_ID:
+		return read_uint(f, v, 1, &s->output_id, err);
 	case FIELDS:
 		break;
 	}
@@ -186,6 +189,8 @@ int furca_coordinate_select(enum furca_method method, struct furca_view args, st
 	for (int f = 0; f < FIELDS; f++)
 		if (m->needed & F(f) & ~given)
 			return furca_refuse_needed(err, field_names[f], NULL, examples[f]);
+	if (method == FURCA_METHOD_read_output && !(given & (F(MSGID) | F(OUTPUT_ID))))
+		return furca_refuse_needed(err, field_names[MSGID], NULL, examples[MSGID]);
 	return 0;
 }
 

@@ -1,4 +1,7 @@
-/* Output of calls that have ended, for read_output: by client and msgid, newest first, bounded by number and memory. */
+/*
+ * Output of calls that have ended, for read_output: by client and msgid while the client is there, and by a number of the engine's for every
+ * client, newest first, bounded by number and memory.
+ */
 #include <stdlib.h>
 
 #include "engine/call.h"
@@ -7,12 +10,13 @@
 #include "base/banned.h"
 
 #define KEPT_CALLS 256		     /* of one client; the bytes of longer output lie in files */
+#define KEPT_GONE 64		     /* of clients that have gone, all together; and FURCA_MAX_SPILL bytes */
 #define KEPT_BYTES ((size_t)64 << 20) /* memory of all */
 
 struct furca_kept {
 	struct furca_kept *next;
-	furca_client_id client;
-	uint64_t msgid;
+	furca_client_id client; /* 0: it has gone */
+	uint64_t msgid, id;
 	struct furca_output output[2];
 };
 
@@ -28,18 +32,25 @@ static void kept_free(struct furca_engine *engine, struct furca_kept **at)
 	free(kept);
 }
 
+void furca_kept_number(struct furca_engine *engine, struct furca_call *call)
+{
+	if (!call->client_gone && !call->origin && call->output[0].max && call->output[0].total + call->output[1].total > 0)
+		call->output_id = furca_engine_next(engine);
+}
+
 void furca_kept_add(struct furca_engine *engine, struct furca_call *call)
 {
 	struct furca_kept *kept;
 	unsigned of_client = 0;
 
-	if (call->client_gone || call->origin || !call->output[0].max || call->output[0].total + call->output[1].total == 0)
+	if (!call->output_id)
 		return;
 	kept = calloc(1, sizeof(*kept));
 	if (!kept)
 		return;
 	kept->client = call->client;
 	kept->msgid = call->msgid;
+	kept->id = call->output_id;
 	for (int i = 0; i < 2; i++) {
 		furca_output_seal(&call->output[i]);
 		kept->output[i] = call->output[i];
@@ -65,11 +76,23 @@ void furca_kept_add(struct furca_engine *engine, struct furca_call *call)
 
 void furca_kept_client_gone(struct furca_engine *engine, furca_client_id client)
 {
+	unsigned n = 0;
+	uint64_t bytes = 0;
+
 	for (struct furca_kept **at = &engine->kept; *at;) {
-		if ((*at)->client == client)
+		struct furca_kept *k = *at;
+
+		if (k->client == client)
+			k->client = 0;
+		if (k->client == 0) {
+			n++;
+			bytes += k->output[0].total + k->output[1].total;
+		}
+		/* The newest stays, however long it is. */
+		if (k->client == 0 && n > 1 && (n > KEPT_GONE || bytes > FURCA_MAX_SPILL))
 			kept_free(engine, at);
 		else
-			at = &(*at)->next;
+			at = &k->next;
 	}
 }
 
@@ -79,40 +102,48 @@ void furca_kept_free(struct furca_engine *engine)
 		kept_free(engine, &engine->kept);
 }
 
-static const struct furca_output *find(struct furca_engine *engine, furca_client_id client, uint64_t msgid, int which)
+static const struct furca_output *find(struct furca_engine *engine, furca_client_id client, const struct furca_selector *s)
 {
-	for (struct furca_call *call = engine->calls; call; call = call->next)
-		if (call->client == client && call->msgid == msgid && !call->origin)
+	int which = s->stream.at && furca_view_is(s->stream, "stderr");
+
+	for (struct furca_call *call = engine->calls; call && !s->output_id; call = call->next)
+		if (call->client == client && call->msgid == s->msgid && !call->origin)
 			return &call->output[which];
 	for (struct furca_kept *kept = engine->kept; kept; kept = kept->next)
-		if (kept->client == client && kept->msgid == msgid)
+		if (s->output_id ? kept->id == s->output_id : kept->client == client && kept->msgid == s->msgid)
 			return &kept->output[which];
 	return NULL;
+}
+
+/* Names what is kept, if anything is. */
+static void not_kept(const struct furca_engine *engine, furca_client_id client, const struct furca_selector *s, struct furca_err *err)
+{
+	const char *key = s->output_id ? "output_id" : "msgid";
+	const struct furca_kept *kept = engine->kept;
+	char advice[256];
+
+	while (kept && !s->output_id && kept->client != client)
+		kept = kept->next;
+	if (kept)
+		(void)snprintf(advice, sizeof(advice), "Use %s=%llu, the last call whose output is kept, or run the call again.", key,
+			       (unsigned long long)(s->output_id ? kept->id : kept->msgid));
+	else
+		(void)snprintf(advice, sizeof(advice), "Call execute with language='bash' and code='echo output' first and use its %s; no output is kept%s.",
+			       key, s->output_id ? "" : " for this connection");
+	(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "No output is kept %s %llu.", s->output_id ? "under the number" : "of the request",
+				 (unsigned long long)(s->output_id ? s->output_id : s->msgid));
 }
 
 void furca_kept_read(struct furca_engine *engine, furca_client_id client, const struct furca_selector *s, struct furca_view args,
 		     struct furca_buf *out)
 {
-	const struct furca_output *output = find(engine, client, s->msgid, s->stream.at && furca_view_is(s->stream, "stderr"));
+	const struct furca_output *output = find(engine, client, s);
 	FURCA_AUTO_BUF struct furca_buf bytes = FURCA_BUF_INIT;
+	struct furca_err err = FURCA_ERR_INIT;
 	msgpack_packer pk;
 
 	if (!output) {
-		struct furca_err err = FURCA_ERR_INIT;
-
-		char advice[256];
-		const struct furca_kept *kept = engine->kept;
-
-		while (kept && kept->client != client)
-			kept = kept->next;
-		if (kept)
-			(void)snprintf(advice, sizeof(advice), "Use msgid=%llu, the last call whose output is kept, or run the call again.",
-				       (unsigned long long)kept->msgid);
-		else
-			(void)snprintf(advice, sizeof(advice),
-				       "Call execute with language='bash' and code='echo output' first and use its msgid; no output is kept for this connection.");
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
-					 "No output is kept of the request %llu.", (unsigned long long)s->msgid);
+		not_kept(engine, client, s, &err);
 		furca_result_refusal(args, NULL, &err, false, out);
 		return;
 	}

@@ -22,6 +22,7 @@ libfurca_engine_la_SOURCES = \
 	engine/kept.c \
 	engine/launch.c engine/launch.h \
 	engine/limits.c engine/limits.h \
+	engine/lineage.c engine/lineage.h \
 	engine/loop.c engine/loop.h engine/loop_private.h engine/loop_timers.c \
 	engine/lost.c engine/lost.h \
 	engine/methods.c \

@@ -7,6 +7,7 @@
 #include "engine/env.h"
 #include "engine/function.h"
 #include "engine/launch.h"
+#include "engine/lineage.h"
 #include "engine/session.h"
 #include "snapshot/probe.h"
 
@@ -29,21 +30,7 @@ static void pack_names(msgpack_packer *pk, const struct furca_entry *entry)
 		furca_pack_text(pk, entry->names[i]);
 }
 
-static void pack_memory(msgpack_packer *pk, const struct furca_session *s)
-{
-	uint64_t private_bytes = 0, shared_bytes = 0;
-
-	if (s->live && s->live->proc.pid > 0)
-		(void)furca_limits_memory(s->live->proc.pid, &private_bytes, &shared_bytes);
-	furca_pack_text(pk, "memory");
-	msgpack_pack_map(pk, 2);
-	furca_pack_text(pk, "private_bytes");
-	msgpack_pack_uint64(pk, private_bytes);
-	furca_pack_text(pk, "shared_bytes");
-	msgpack_pack_uint64(pk, shared_bytes);
-}
-
-static void pack_listed(msgpack_packer *pk, const struct furca_session *s)
+static void pack_listed(msgpack_packer *pk, const struct furca_session *s, bool full)
 {
 	const struct furca_entry *e = &s->entry;
 	char summary[256];
@@ -51,7 +38,7 @@ static void pack_listed(msgpack_packer *pk, const struct furca_session *s)
 	(void)snprintf(summary, sizeof(summary), "%s session %llu%s%s%s: %llu call%s, %s", e->key.lang->name, (unsigned long long)e->key.id,
 		       e->n_names ? " '" : "", e->n_names ? e->names[0] : "", e->n_names ? "'" : "", (unsigned long long)s->calls,
 		       s->calls == 1 ? "" : "s", furca_session_state_name(s->state));
-	msgpack_pack_map(pk, 13);
+	msgpack_pack_map(pk, full ? 14 : 13);
 	furca_pack_text(pk, "attached");
 	furca_pack_bool(pk, s->attached);
 	furca_pack_text(pk, "language");
@@ -76,12 +63,16 @@ static void pack_listed(msgpack_packer *pk, const struct furca_session *s)
 	msgpack_pack_uint64(pk, s->calls);
 	furca_pack_text(pk, "undo_depth");
 	msgpack_pack_uint64(pk, furca_commit_depth(s));
-	pack_memory(pk, s);
+	furca_lineage_memory(pk, s->live);
 	furca_pack_text(pk, "summary");
 	furca_pack_text(pk, summary);
+	if (!full)
+		return;
+	furca_pack_text(pk, "processes");
+	furca_lineage_pack(pk, s);
 }
 
-static void list_sessions(struct furca_engine *engine, struct furca_buf *out)
+static void list_sessions(struct furca_engine *engine, bool full, struct furca_buf *out)
 {
 	msgpack_packer pk;
 
@@ -92,7 +83,7 @@ static void list_sessions(struct furca_engine *engine, struct furca_buf *out)
 	furca_pack_text(&pk, "sessions");
 	msgpack_pack_array(&pk, engine->registry.count);
 	for (struct furca_entry *e = engine->registry.first; e; e = e->next)
-		pack_listed(&pk, furca_session_of(e));
+		pack_listed(&pk, furca_session_of(e), full);
 }
 
 /* An answer that waits until sessions have ended. */
@@ -208,7 +199,7 @@ static void selected(struct furca_engine *engine, enum furca_method method, furc
 		furca_pack_bool(&pk, furca_call_cancel(engine, client, selector.msgid));
 		break;
 	case FURCA_METHOD_list_sessions:
-		list_sessions(engine, &out);
+		list_sessions(engine, furca_view_is(selector.detail, "full"), &out);
 		break;
 	case FURCA_METHOD_stats:
 		furca_stats_pack(engine, &out);

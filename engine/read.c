@@ -16,8 +16,7 @@
 #define PARK_AGAIN_US 1000 /* after a read took the parked copy: making the next one would compete with a short read for the CPU */
 #define PARK_US 10000	/* after a commit: calls that follow each other closely park nothing */
 
-/* What a copy is to be made of now, or NULL: not yet. */
-static struct furca_host *source(const struct furca_session *s)
+struct furca_host *furca_read_source(const struct furca_session *s)
 {
 	const struct furca_commit *top = s->top;
 
@@ -277,7 +276,7 @@ static void park_now(void *owner);
 static bool use_parked(struct furca_session *s, struct furca_call *call)
 {
 	if (!s->parked || !s->parked_ready || !s->top || call->plan.has_limits || call->plan.network ||
-	    (required(call) & ~s->parked_held) != 0 || source(s) == NULL || s->top->version != s->version)
+	    (required(call) & ~s->parked_held) != 0 || furca_read_source(s) == NULL || s->top->version != s->version)
 		return false;
 	leave_queue(s, call);
 	call->host = s->parked;
@@ -315,7 +314,7 @@ static bool refused(struct furca_session *s, struct furca_call *call)
 bool furca_read_start(struct furca_session *s, struct furca_call *call, bool first_in_queue)
 {
 	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_host *from = source(s);
+	struct furca_host *from = furca_read_source(s);
 
 	if (!from || (from == s->live && !first_in_queue && (s->attached || s->engine->config.snapshots == FURCA_SNAPSHOT_OFF)))
 		return false;

@@ -181,7 +181,7 @@ void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 	msgpack_packer pk;
 
 	furca_packer(&pk, out);
-	msgpack_pack_map(&pk, refused ? 21 : 20);
+	msgpack_pack_map(&pk, refused ? 22 : 21);
 	furca_pack_text(&pk, "ok");
 	furca_pack_bool(&pk, !failed);
 	pack_output(&pk, call, left_out);
@@ -204,6 +204,11 @@ void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 	furca_pack_raw(&pk, copy ? furca_buf_view(&call->isolation)
 				 : (struct furca_view){NULL, NULL});
 	pack_truncated(&pk, call, left_out);
+	furca_pack_text(&pk, "output_id");
+	if (call->output_id)
+		msgpack_pack_uint64(&pk, call->output_id);
+	else
+		msgpack_pack_nil(&pk);
 	pack_times(&pk, call);
 	furca_pack_text(&pk, "retried");
 	furca_pack_bool(&pk, call->retried);

@@ -127,6 +127,8 @@ void furca_commit_operation_done(struct furca_session *session, struct furca_cal
 /* The number of steps undo can go back. */
 unsigned furca_commit_depth(const struct furca_session *session);
 
+/* What a copy is to be made of now, or NULL: not yet. */
+struct furca_host *furca_read_source(const struct furca_session *session);
 /* Reads (read.c): starts it if there is something to read from now. True where it was taken from the queue. */
 bool furca_read_start(struct furca_session *session, struct furca_call *call, bool first_in_queue);
 /* Makes a parked copy of the newest commit, if there is to be one and there is none. */

@@ -3,6 +3,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -19,7 +20,7 @@ from furcalib import eventually, furca_program
 def run(engine):
     def run(*args, **options):
         env = dict(os.environ, FURCA_SOCKET=engine.socket)
-        return subprocess.run([furca_program(), *args], capture_output=True, text=True, timeout=60, env=env, **options)
+        return subprocess.run([furca_program(), *args], capture_output=True, timeout=60, env=env, **{"text": True, **options})
 
     return run
 
@@ -170,6 +171,20 @@ def test_top_follows_the_sessions_and_leaves_the_terminal_as_it_was(engine):
     client.python("x = 1", session_name="audit")
     once = subprocess.run([furca_program(), "top", "--socket", engine.socket], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
     assert once.returncode == 0 and "1 sessions" in once.stdout and "audit" in once.stdout and "\033" not in once.stdout
+    client.call("checkpoint", session_name="audit", label="here")
+    client.python("x = 2", session_name="audit")
+    pending = client.start("execute", code="import time; time.sleep(3)", language="python", session_name="audit", state_mode="read_only")
+    def lines():
+        once = subprocess.run([furca_program(), "top", "--once", "--socket", engine.socket], capture_output=True, text=True, timeout=30)
+        return [line.split() for line in once.stdout.splitlines()]
+    def tree():
+        told = [re.sub("^.*[├└] ", "", " ".join(words)) for words in lines()]
+        return all(any(re.fullmatch(form, line) for line in told) for form in (
+            r"live \d+ [\d.]+ .?i?B [\d.]+ .?i?B", r"snapshot \d+ .* after call 2, serves reads", r"snapshot \d+ .* after call 1", r"pristine - .*",
+            r"checkpoint \d+ .* after call 1, 'here'", r"copy \d+ .* read_only call for [\d.]+ s"))
+    assert eventually(tree, 10), lines()
+    assert [p["serves"] for p in client.call("list_sessions", detail="full")["sessions"][0]["processes"] if p["role"] == "live"] == [False]
+    pending.wait()
     for end in (b"q", b"\3", signal.SIGTERM):
         main, side = pty.openpty()
         before = termios.tcgetattr(side)
@@ -192,3 +207,17 @@ def test_top_follows_the_sessions_and_leaves_the_terminal_as_it_was(engine):
         assert eventually(lambda: shown(b"\033[?1049l"), 5) and termios.tcgetattr(side) == before
         os.close(main)
         os.close(side)
+
+
+def test_output_fetches_what_exec_left_out(run):
+    done = run("exec", "-l", "bash", "--max-output", "100", "-e", "seq 100000; printf 'a\\377b' >&2")
+    number = re.search(r"`furca output (\d+)` shows all", done.stderr)[1]
+    whole = run("output", number)
+    assert whole.stdout.split() == [str(n) for n in range(1, 100001)] and not whole.stderr
+    assert run("output", number, "--offset", "0", "--length", "4").stdout == "1\n2\n"
+    assert run("output", number, "--stderr", text=False).stdout == b"a\xffb"
+    for n in range(70):  # of commands that have ended the last 64 are kept
+        run("exec", "-l", "bash", "-e", "echo %d" % n)
+    gone = run("output", number)
+    assert gone.returncode == 2 and "No output is kept under the number" in gone.stderr and "Use output_id=" in gone.stderr
+    assert run("output").returncode == 2 and run("output", "x").returncode == 2

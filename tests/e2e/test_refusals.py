@@ -149,6 +149,8 @@ CASES = [
     case("output-other", "read_output", {"msgid": 99999, "stream": "stdout", "offset": 0, "length": 10}, ("execute", {**X, "code": "print(1)"})),
     case("output-no-msgid", "read_output", {"stream": "stdout", "offset": 0, "length": 10}),
     case("output-stream", "read_output", {"msgid": 99999, "stream": "out", "offset": 0, "length": 10}),
+    case("output-id", "read_output", {"output_id": 99999}, mcp=False),
+    case("output-id-other", "read_output", {"output_id": 99999}, ("execute", {**X, "code": "print(1)"}), mcp=False),
     case("output-offset", "read_output", {"msgid": 99999, "stream": "stderr", "offset": -1, "length": 10}),
     case("cancel-no-msgid", "cancel", {}, mcp=False),
     # environments
@@ -388,8 +390,6 @@ def test_an_environment_in_use(engine):
     corrected(wire, "remove_env", {"venv_id": venv})
 
 
-@pytest.mark.skipif(not os.access(NO_SYSCALL, os.X_OK), reason="tests/no_syscall is not built (make check builds it)")
-@pytest.mark.parametrize("waive", [{}, {"require": ["disk", "processes"]}])
 class Attaching(Wire):
     """Sends a channel beside attach_session: each a new one, or what `channel` says."""
 
@@ -430,6 +430,8 @@ def test_a_process_that_attaches_itself(engine):
     peer.close()
 
 
+@pytest.mark.skipif(not os.access(NO_SYSCALL, os.X_OK), reason="tests/no_syscall is not built (make check builds it)")
+@pytest.mark.parametrize("waive", [{}, {"require": ["disk", "processes"]}])
 def test_a_barrier_that_cannot_be_had(waive):
     engine = Engine(wrap=[NO_SYSCALL, "mount,landlock_create_ruleset:EPERM"])
     try:
