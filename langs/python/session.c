@@ -98,6 +98,24 @@ static void settle(void)
 	furca_runtime_watch_forks(flush_streams);
 }
 
+/*
+ * What follows a fork gives the import lock back, which what precedes one takes: Python 3.13 ends the process where it is not held. Hooks
+ * that a program wants before a fork are for a process with its threads, and were not due: only here is it known that it was libc's.
+ */
+static void after_fork(void)
+{
+	PyObject *imp = PyImport_AddModule("_imp"); /* borrowed */
+	PyObject *held = imp ? PyObject_CallMethod(imp, "lock_held", NULL) : NULL, *taken = NULL;
+
+	/* Where a thread that is gone held it, it passes to this one. */
+	if (held == Py_False)
+		taken = PyObject_CallMethod(imp, "acquire_lock", NULL);
+	Py_XDECREF(taken);
+	Py_XDECREF(held);
+	PyErr_Clear();
+	PyOS_AfterFork_Child();
+}
+
 static void session_cloned(void *data, enum furca_clone_role role,
 			   const struct furca_clone_report *report)
 {
@@ -110,7 +128,7 @@ static void session_cloned(void *data, enum furca_clone_role role,
 	furca_call_parked(report->parked);
 	state = PyObject_CallMethod(session.calls, "before_forked", "O", forked ? Py_True : Py_False);
 	if (forked)
-		PyOS_AfterFork_Child();
+		after_fork();
 	furca_runtime_reseed_openssl();
 	if (session.attached)
 		settle();
