@@ -82,10 +82,13 @@ static void call_free(struct furca_call *call)
 	for (int i = 0; i < 2; i++)
 		if (call->output[i].max)
 			furca_output_done(&call->output[i]);
-	struct furca_buf *const bufs[] = {&call->args, &call->function, &call->received, &call->allowed, &call->word, &call->background,
-					  &call->done, &call->isolation, &call->files, &call->error, &call->suggestion, &call->signalled};
+	struct furca_buf *const bufs[] = {&call->args, &call->function, &call->received, &call->allowed, &call->frames, &call->word,
+					  &call->background, &call->done, &call->isolation, &call->files, &call->error, &call->suggestion,
+					  &call->signalled};
 	for (size_t i = 0; i < FURCA_COUNT(bufs); i++)
 		furca_buf_done(bufs[i]);
+	furca_fd_done(&call->memory);
+	furca_fd_done(&call->result_memory);
 	*call->prev = call->next;
 	if (call->next)
 		call->next->prev = call->prev;
@@ -113,12 +116,10 @@ static void pass_output(struct furca_call *call)
 static void deliver(struct furca_call *call, const struct furca_buf *value)
 {
 	struct furca_engine *engine = call->engine;
-	struct furca_value raised = {0};
 
 	if (call->origin) {
 		pass_output(call);
-		(void)furca_map_get(furca_buf_view(&call->done), "raised", &raised);
-		furca_functions_finished(engine->functions, call->origin, furca_buf_view(value), raised.kind == FURCA_MAP ? raised.raw : (struct furca_view){0});
+		furca_functions_finished(engine->functions, call->origin, furca_buf_view(value), furca_buf_view(&call->done), &call->result_memory);
 	}
 	if (!call->origin && !call->client_gone)
 		furca_engine_answer(engine, call->client, call->msgid, value);
@@ -184,6 +185,9 @@ static struct furca_call *call_new(struct furca_engine *engine, const struct fur
 	(void)furca_buf_append(&call->args, request->args.at, furca_view_size(request->args));
 	(void)furca_buf_append(&call->function, request->function.at, furca_view_size(request->function));
 	(void)furca_buf_append(&call->received, request->received.at, furca_view_size(request->received));
+	(void)furca_buf_append(&call->frames, request->frames.at, furca_view_size(request->frames));
+	call->memory = request->memory ? furca_fd_take(request->memory) : FURCA_FD_NONE;
+	call->result_memory = FURCA_FD_NONE;
 	call->prev = &engine->calls;
 	call->next = engine->calls;
 	if (call->next)
@@ -252,7 +256,7 @@ static void refuse_no_memory(struct furca_engine *engine, const struct furca_cal
 	(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for another call");
 	furca_result_refusal((struct furca_view){NULL, NULL}, NULL, &err, true, &out);
 	if (request->origin)
-		furca_functions_finished(engine->functions, request->origin, furca_buf_view(&out), (struct furca_view){0});
+		furca_functions_finished(engine->functions, request->origin, furca_buf_view(&out), (struct furca_view){0}, NULL);
 	else
 		furca_engine_answer(engine, request->client, request->msgid, &out);
 }
@@ -321,7 +325,7 @@ void furca_call_begin(struct furca_engine *engine, const struct furca_call_reque
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_call *call = call_new(engine, request);
 
-	if (!call || call->args.failed || call->function.failed || pack_allowed(call, request) < 0) {
+	if (!call || call->args.failed || call->function.failed || call->frames.failed || pack_allowed(call, request) < 0) {
 		if (call)
 			call_free(call);
 		refuse_no_memory(engine, request);

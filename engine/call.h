@@ -33,6 +33,8 @@ struct furca_call {
 	uint64_t msgid, origin;		 /* origin: of a function's call from a lane; then client and msgid are its call's */
 	struct furca_buf args;		 /* the request's bytes; the plan's views point here */
 	struct furca_buf function, received, allowed;
+	struct furca_buf frames;	 /* NUL-less text: what a reader of arrays in its result has; empty: there may be none */
+	struct furca_fd memory, result_memory; /* of arrays in `function`, and in the result */
 	struct furca_plan plan;
 	struct furca_selector selector;
 	struct furca_buf word;		 /* selector.word with a NUL */
@@ -85,6 +87,8 @@ struct furca_call_request {
 	furca_client_id client;
 	uint64_t msgid, origin;
 	struct furca_view args, function, received;
+	struct furca_view frames;     /* RUN's; empty: none */
+	struct furca_fd *memory;      /* of arrays in `function`: taken; NULL: none */
 	const char *capabilities;     /* JSON list or NULL */
 	struct furca_view within[2]; /* the caller's own bounds: packed arrays, empty where there is none. What it may call is in all three */
 	int64_t deadline_us;	  /* of the call it belongs to; FURCA_NEVER */
@@ -110,8 +114,8 @@ bool furca_call_wants_pipes(struct furca_call *call, struct furca_view body);
 /* Sends RUN to call->host. On failure the host is as good as dead: -errno, and its end will be told. */
 int furca_call_run(struct furca_call *call);
 
-/* DONE has come from its host. Takes output in; the session decides what follows. */
-void furca_call_done(struct furca_call *call, struct furca_view body);
+/* DONE has come from its host, perhaps with a `memory` (taken). Takes output in; the session decides what follows. */
+void furca_call_done(struct furca_call *call, struct furca_view body, struct furca_fd *memory);
 
 /* Its host has ended instead: error, error_type and words. `host` says how. */
 void furca_call_died(struct furca_call *call, const struct furca_host *host);

@@ -30,6 +30,11 @@ static void pack_run(struct furca_call *call, msgpack_packer *pk, const char *la
 	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
 	furca_pack_text(pk, "max_text");
 	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
+	furca_pack_text(pk, "frames");
+	if (call->frames.len)
+		furca_pack_bytes(pk, call->frames.data, call->frames.len);
+	else
+		msgpack_pack_nil(pk);
 	if (call->function.len) {
 		furca_pack_text(pk, "function");
 		furca_pack_raw(pk, furca_buf_view(&call->function));
@@ -63,19 +68,35 @@ static int make_pipes(struct furca_call *call, struct furca_fd fds[2], unsigned 
 	return 0;
 }
 
+/* Adds the memory of a function's arrays to what goes with RUN; it is kept, since RUN may have to be sent again. 0 or -errno. */
+static int add_memory(struct furca_call *call, struct furca_fd *fds, unsigned *n_fds)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	int r = call->memory.n >= 0 ? furca_fd_dup(call->memory.n, 3, &fds[*n_fds]) : 0;
+
+	if (r < 0) {
+		(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot pass the function's arrays on");
+		furca_call_fail_err(call, &err);
+		furca_fds_done(fds, *n_fds);
+		return r;
+	}
+	*n_fds += call->memory.n >= 0;
+	return 0;
+}
+
 int furca_call_run(struct furca_call *call)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
-	struct furca_fd fds[2];
+	struct furca_fd fds[3];
 	msgpack_packer pk;
 	char label[32];
 	unsigned n_fds;
 
-	if (make_pipes(call, fds, &n_fds) < 0)
+	if (make_pipes(call, fds, &n_fds) < 0 || add_memory(call, fds, &n_fds) < 0)
 		return -EMFILE;
 	(void)snprintf(label, sizeof(label), "%llu", call->session ? (unsigned long long)call->session->calls : 1ULL);
 	call->frame = furca_engine_next(call->engine);
-	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, call->frame, 7);
+	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, call->frame, 8);
 	pack_run(call, &pk, label);
 	(void)furca_frame_end(&buf, at, n_fds);
 	call->phase = FURCA_CALL_RUNNING;
@@ -138,8 +159,9 @@ static void interrupt_late(struct furca_call *call)
 			break;
 }
 
-void furca_call_done(struct furca_call *call, struct furca_view body)
+void furca_call_done(struct furca_call *call, struct furca_view body, struct furca_fd *memory)
 {
+	call->result_memory = furca_fd_take(memory);
 	furca_loop_drop(call->engine->loop, &call->grace_op);
 	furca_loop_drop(call->engine->loop, &call->deadline_op);
 	(void)furca_buf_append(&call->done, body.at, furca_view_size(body));

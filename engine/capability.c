@@ -255,22 +255,32 @@ static void on_describe(struct lane *lane, const struct furca_frame_view *frame)
 	furca_lane_send(lane, FURCA_LANE_VALUE, frame->call, furca_buf_view(&body), NULL);
 }
 
+static void on_function(struct lane *lane, const struct furca_frame_view *frame, struct furca_fd *fds)
+{
+	struct furca_engine *engine = lane->lanes->engine;
+	const char *problem = memory_problem(frame, fds);
+	uint64_t id;
+
+	if (problem)
+		fail_call(lane, frame->call, "ValueError", problem, NULL);
+	else if (!engine->functions)
+		fail_call(lane, frame->call, "RuntimeError", "stored functions are not available", NULL);
+	else if (add_pending(lane, frame->call, true, &id))
+		furca_functions_lane(engine->functions, id, frame->body, frame->n_fds == 1 ? &fds[0] : NULL);
+}
+
 static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
 {
 	struct lane *lane = owner;
 	struct furca_engine *engine = lane->lanes->engine;
 	struct furca_view handle;
-	uint64_t id;
 
 	switch (frame->number) {
 	case FURCA_LANE_CAPABILITY:
 		on_capability(lane, frame, fds);
 		break;
 	case FURCA_LANE_FUNCTION:
-		if (!engine->functions)
-			fail_call(lane, frame->call, "RuntimeError", "stored functions are not available", NULL);
-		else if (add_pending(lane, frame->call, true, &id))
-			furca_functions_lane(engine->functions, id, frame->body);
+		on_function(lane, frame, fds);
 		break;
 	case FURCA_LANE_DESCRIBE:
 		on_describe(lane, frame);
@@ -513,11 +523,4 @@ void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum f
 
 	if (take_pending(engine, origin, &p))
 		furca_lane_send(p.lane, frame, p.call, body, memory);
-}
-
-bool furca_capability_takes_frames(struct furca_engine *engine, uint64_t origin)
-{
-	const struct pending *p = furca_ops_find(engine->capability_calls, origin);
-
-	return p && p->lane && p->lane->takes_frames;
 }

@@ -58,6 +58,3 @@ bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct
 /* Sends a frame on the lane of that origin and forgets it. `memory`: of the value's arrays, or NULL; taken. */
 void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body,
 			    struct furca_fd *memory);
-
-/* Whether arrays and frames may be sent to the lane of that origin. */
-bool furca_capability_takes_frames(struct furca_engine *engine, uint64_t origin);

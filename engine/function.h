@@ -38,6 +38,8 @@ struct furca_function_call {
 	 */
 	struct furca_view args;
 	struct furca_view function;	/* packed map {name, source, args, kwargs}, as HOST RUN has it */
+	struct furca_view frames;	/* RUN's: the versions of who reads arrays in its value; empty: it takes none */
+	struct furca_fd *memory;	/* of arrays among its arguments: taken; NULL: none */
 	struct furca_view received;	/* what to put under `received` in a refusal: packed map */
 	const char *capabilities;	/* JSON list of the capabilities it may call, or NULL: all */
 	struct furca_view within;	/* packed array of those that the code which calls it may, within its process; empty: all */
@@ -69,8 +71,11 @@ struct furca_functions_events {
 	void (*call)(void *user, const struct furca_function_call *call);
 	/* Who calls on that lane; `args` as in furca_function_call. False: it has gone, and waits for no answer. */
 	bool (*from)(void *user, furca_function_origin origin, struct furca_view args, struct furca_function_from *ret);
-	/* Sends one frame on the lane of `origin`: `frame` is FURCA_LANE_VALUE, _FAILED or _INLINE, `body` the packed map. */
-	void (*reply)(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body);
+	/*
+	 * Sends one frame on the lane of `origin`: `frame` is FURCA_LANE_VALUE, _FAILED or _INLINE, `body` the packed map. `memory`: of the
+	 * value's arrays, or NULL; taken.
+	 */
+	void (*reply)(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body, struct furca_fd *memory);
 };
 
 int furca_functions_new(struct furca_loop *loop, struct furca_store *store, struct furca_envs *envs,
@@ -85,11 +90,17 @@ void furca_functions_request(struct furca_functions *functions, furca_client_id 
 			     struct furca_view args);
 void furca_functions_client_gone(struct furca_functions *functions, furca_client_id client);
 
-/* A FUNCTION frame came on a lane. `body` is its map of fields. Ends in exactly one events.reply. */
-void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body);
-/* The call that events.call began for a lane has ended. `result` is the packed result map, `raised` what DONE says under that name (a map, or
- * empty). */
-void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view raised);
+/*
+ * A FUNCTION frame came on a lane. `body` is its map of fields, `memory` that of arrays among the arguments, taken or left to be closed (NULL:
+ * none). Ends in exactly one events.reply.
+ */
+void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body, struct furca_fd *memory);
+/*
+ * The call that events.call began for a lane has ended. `result` is the packed result map, `done` DONE's, or empty where no code ran; `memory`
+ * that of the value's arrays, or NULL; taken.
+ */
+void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view done,
+			      struct furca_fd *memory);
 
 /* Packs the array [{name, language, doc?}] that DESCRIBE answers with under "functions". 0 or -errno. */
 int furca_functions_describe(struct furca_functions *functions, struct furca_buf *out);

@@ -15,6 +15,9 @@ static const char *const call_keys[] = {"name", "args", "kwargs", "state_mode", 
 					"retry", "limits", "cwd", "env_vars", "max_output_bytes", "stream", "isolation", "within"};
 #define OWN_KEYS 3
 
+#define MAX_WHY ((size_t)4096) /* bytes of a host's own words that are passed on */
+#define MAX_SHOWN ((size_t)200) /* bytes of a value's text */
+
 /* The packed positional and named arguments; empty views where they are not given. */
 static int read_arguments(struct furca_view from, struct furca_view *ret_args, struct furca_view *ret_kwargs, struct furca_err *err)
 {
@@ -118,34 +121,45 @@ int furca_function_call_client(struct furca_functions *functions, furca_client_i
 	return 0;
 }
 
-static void fail_lane(struct furca_functions *functions, furca_function_origin origin, const char *type, struct furca_view message,
-		      struct furca_view traceback, const char *suggestion)
+/* What FAILED says. */
+struct failure {
+	const char *type, *suggestion;
+	struct furca_view message, traceback, frames;
+};
+
+static void pack_optional(msgpack_packer *pk, const char *key, struct furca_view text)
+{
+	furca_pack_text(pk, key);
+	if (furca_view_size(text))
+		furca_pack_bytes(pk, text.at, furca_view_size(text));
+	else
+		msgpack_pack_nil(pk);
+}
+
+static void fail_lane(struct furca_functions *functions, furca_function_origin origin, const struct failure *failure)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
 
 	furca_packer(&pk, &out);
-	msgpack_pack_map(&pk, 4);
+	msgpack_pack_map(&pk, 5);
 	furca_pack_text(&pk, "type");
-	furca_pack_text(&pk, type);
+	furca_pack_text(&pk, failure->type);
 	furca_pack_text(&pk, "message");
-	furca_pack_bytes(&pk, message.at, furca_view_size(message));
-	furca_pack_text(&pk, "traceback");
-	if (furca_view_size(traceback))
-		furca_pack_bytes(&pk, traceback.at, furca_view_size(traceback));
-	else
-		msgpack_pack_nil(&pk);
+	furca_pack_bytes(&pk, failure->message.at, furca_view_size(failure->message));
+	pack_optional(&pk, "traceback", failure->traceback);
 	furca_pack_text(&pk, "suggestion");
-	furca_pack_text_or_nil(&pk, suggestion);
-	functions->events.reply(functions->events.user, origin, FURCA_LANE_FAILED, furca_buf_view(&out));
+	furca_pack_text_or_nil(&pk, failure->suggestion);
+	pack_optional(&pk, "frames", failure->frames);
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_FAILED, furca_buf_view(&out), NULL);
 }
 
 static void refuse_lane(struct furca_functions *functions, furca_function_origin origin, const char *type, const struct furca_err *err)
 {
-	fail_lane(functions, origin, type, furca_text_view(err->text), (struct furca_view){0}, furca_err_suggestion(err));
+	fail_lane(functions, origin, &(struct failure){.type = type, .message = furca_text_view(err->text), .suggestion = furca_err_suggestion(err)});
 }
 
-static void give_value(struct furca_functions *functions, furca_function_origin origin, const struct furca_value *value)
+static void give_value(struct furca_functions *functions, furca_function_origin origin, const struct furca_value *value, struct furca_fd *memory)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -154,7 +168,7 @@ static void give_value(struct furca_functions *functions, furca_function_origin 
 	msgpack_pack_map(&pk, 1);
 	furca_pack_text(&pk, "value");
 	furca_pack_raw(&pk, value ? value->raw : (struct furca_view){0});
-	functions->events.reply(functions->events.user, origin, FURCA_LANE_VALUE, furca_buf_view(&out));
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_VALUE, furca_buf_view(&out), memory);
 }
 
 static void give_inline(struct furca_functions *functions, furca_function_origin origin, const struct furca_function *function)
@@ -170,18 +184,25 @@ static void give_inline(struct furca_functions *functions, furca_function_origin
 	furca_pack_text(&pk, function->source);
 	furca_pack_text(&pk, "capabilities");
 	furca_function_pack_capabilities(&pk, function);
-	functions->events.reply(functions->events.user, origin, FURCA_LANE_INLINE, furca_buf_view(&out));
+	functions->events.reply(functions->events.user, origin, FURCA_LANE_INLINE, furca_buf_view(&out), NULL);
 }
 
+/* A call that has come on a lane. */
+struct arrival {
+	furca_function_origin origin;
+	struct furca_view body;
+	struct furca_fd *memory; /* of arrays among its arguments, or NULL */
+};
+
 /* Starts a lane's call at a coordinate. */
-static int start(struct furca_functions *functions, furca_function_origin origin, const struct furca_function *function,
-		 struct furca_view body, struct furca_view coordinate, bool harmless, struct furca_err *err)
+static int start(struct furca_functions *functions, const struct arrival *from, const struct furca_function *function,
+		 struct furca_view coordinate, bool harmless, struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
 	struct furca_function_pending *pending;
-	struct furca_view positional, named;
+	struct furca_view positional, named, frames = {0};
 	struct furca_value within = {0};
-	int r = read_arguments(body, &positional, &named, err);
+	int r = read_arguments(from->body, &positional, &named, err);
 
 	if (r < 0)
 		return r;
@@ -189,14 +210,15 @@ static int start(struct furca_functions *functions, furca_function_origin origin
 	pending = packed.failed ? NULL : calloc(1, sizeof(*pending));
 	if (!pending)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to call the function");
-	*pending = (struct furca_function_pending){.next = functions->pending, .origin = origin, .prints = !strcmp(function->language, "bash")};
+	*pending = (struct furca_function_pending){.next = functions->pending, .origin = from->origin, .prints = !strcmp(function->language, "bash")};
 	(void)snprintf(pending->name, sizeof(pending->name), "%s", function->name);
 	functions->pending = pending;
-	(void)furca_map_get(body, "allowed", &within);
+	(void)furca_map_get(from->body, "allowed", &within);
+	(void)furca_map_text(from->body, "frames", &frames);
 	functions->events.call(functions->events.user,
 			       &(struct furca_function_call){.args = coordinate, .function = furca_buf_view(&packed), .received = coordinate,
-							     .capabilities = function->capabilities, .within = within.raw, .origin = origin,
-							     .harmless = harmless});
+							     .frames = frames, .memory = from->memory, .capabilities = function->capabilities,
+							     .within = within.raw, .origin = from->origin, .harmless = harmless});
 	return 0;
 }
 
@@ -245,8 +267,9 @@ static bool coordinate_of(struct furca_functions *functions, furca_function_orig
 	return true;
 }
 
-void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body)
+void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body, struct furca_fd *memory)
 {
+	const struct arrival arrival = {origin, body, memory};
 	FURCA_AUTO_BUF struct furca_buf coordinate = FURCA_BUF_INIT;
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_function_from from;
@@ -272,37 +295,43 @@ void furca_functions_lane(struct furca_functions *functions, furca_function_orig
 		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Call it with .read_only() or .stateless(), or from a stateful call.",
 					 "A read-only call cannot run the stored function '%s' in a session", function->name);
 		refuse_lane(functions, origin, "PermissionError", &err);
-	} else if (coordinate.failed || start(functions, origin, function, body, furca_buf_view(&coordinate), from.read_only, &err) < 0) {
+	} else if (coordinate.failed || start(functions, &arrival, function, furca_buf_view(&coordinate), from.read_only, &err) < 0) {
 		refuse_lane(functions, origin, "ValueError", &err);
 	}
 }
 
-/* A result map that is not ok, as an exception in the caller; `raised` is what the host said of it. */
-static void give_failure(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view raised)
+/* A result map that is not ok, as an exception in the caller; `done` is what the host said of it. */
+static void give_failure(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view done)
 {
 	static const struct {
 		const char *word, *type;
 	} type_of[] = {{"timeout", "TimeoutError"}, {"validation", "ValueError"}, {"isolation", "PermissionError"}, {"interrupted", "KeyboardInterrupt"}};
-	struct furca_view error = {0}, word = {0}, suggestion = {0}, name = {0}, message;
+	struct furca_view error = {0}, word = {0}, suggestion = {0}, name = {0};
 	FURCA_AUTO_FREE char *advice = NULL, *type = NULL;
-	const char *plain = "RuntimeError";
+	struct failure failure = {.type = "RuntimeError"};
+	struct furca_value raised;
 	bool own;
 
 	(void)furca_map_text(result, "error", &error);
 	(void)furca_map_text(result, "error_type", &word);
 	(void)furca_map_text(result, "suggestion", &suggestion);
-	message = error;
-	own = furca_view_is(word, "exception") && furca_map_text(raised, "type", &name) && furca_map_text(raised, "message", &message);
+	failure.message = error;
+	own = furca_view_is(word, "exception") && furca_map_get(done, "raised", &raised) && raised.kind == FURCA_MAP &&
+	      furca_map_text(raised.raw, "type", &name) && furca_map_text(raised.raw, "message", &failure.message);
 	if (own && (type = furca_view_dup(name)))
-		plain = type;
-	if (own)
-		(void)furca_map_text(raised, "suggestion", &suggestion);
+		failure.type = type;
+	if (own) {
+		(void)furca_map_text(raised.raw, "suggestion", &suggestion);
+		(void)furca_map_text(raised.raw, "frames", &failure.frames);
+		failure.traceback = error;
+	}
 	if (furca_view_size(suggestion))
 		advice = furca_view_dup(suggestion);
 	for (size_t i = 0; i < FURCA_COUNT(type_of); i++)
 		if (furca_view_is(word, type_of[i].word))
-			plain = type_of[i].type;
-	fail_lane(functions, origin, plain, message, own ? error : (struct furca_view){0}, advice);
+			failure.type = type_of[i].type;
+	failure.suggestion = advice;
+	fail_lane(functions, origin, &failure);
 }
 
 /* What a bash function printed, without the newlines at its end; a status other than 0 is a failure. */
@@ -325,7 +354,7 @@ static void give_printed(struct furca_functions *functions, const struct furca_f
 		(void)furca_buf_printf(&text, "the function '%s' ended with status %lld", call->name, (long long)status);
 		if (furca_view_size(complaint))
 			(void)furca_buf_printf(&text, ": %.*s", (int)FURCA_MIN(furca_view_size(complaint), 4096), (const char *)complaint.at);
-		fail_lane(functions, call->origin, "RuntimeError", furca_buf_view(&text), (struct furca_view){0}, NULL);
+		fail_lane(functions, call->origin, &(struct failure){.type = "RuntimeError", .message = furca_buf_view(&text)});
 		return;
 	}
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
@@ -333,10 +362,30 @@ static void give_printed(struct furca_functions *functions, const struct furca_f
 
 	furca_packer(&pk, &packed);
 	furca_pack_bytes(&pk, printed.at, furca_view_size(printed));
-	give_value(functions, call->origin, furca_value_of(furca_buf_view(&packed), &value) == 0 ? &value : NULL);
+	give_value(functions, call->origin, furca_value_of(furca_buf_view(&packed), &value) == 0 ? &value : NULL, NULL);
 }
 
-void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view raised)
+/* The value has no form in which it could be sent; the host says why where it was asked for one that the caller can read. */
+static void give_no_form(struct furca_functions *functions, const struct furca_function_pending *call, struct furca_view done,
+			 struct furca_view text)
+{
+	FURCA_AUTO_BUF struct furca_buf message = FURCA_BUF_INIT;
+	struct failure failure = {.type = "TypeError"};
+	struct furca_view why;
+
+	(void)furca_buf_printf(&message, "the function '%s' returned what cannot cross between processes: ", call->name);
+	if (furca_map_text(done, "unsent", &why)) {
+		(void)furca_buf_append(&message, why.at, FURCA_MIN(furca_view_size(why), MAX_WHY));
+	} else {
+		(void)furca_buf_append(&message, text.at, FURCA_MIN(furca_view_size(text), MAX_SHOWN));
+		failure.suggestion = "Return numbers, text, bytes, lists or maps of them, of at most 1 MiB.";
+	}
+	failure.message = furca_buf_view(&message);
+	fail_lane(functions, call->origin, &failure);
+}
+
+void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view done,
+			      struct furca_fd *memory)
 {
 	struct furca_function_pending **link = &functions->pending;
 	struct furca_value value = {.kind = FURCA_NIL};
@@ -351,19 +400,14 @@ void furca_functions_finished(struct furca_functions *functions, furca_function_
 	*link = call->next;
 	(void)furca_map_bool(result, "ok", &ok);
 	if (!ok) {
-		give_failure(functions, origin, result, raised);
+		give_failure(functions, origin, result, done);
 	} else if (call->prints) {
 		give_printed(functions, call, result);
 	} else if (furca_map_get(result, "result", &value) && value.kind != FURCA_NIL) {
-		give_value(functions, origin, &value);
+		give_value(functions, origin, &value, memory);
 	} else if (furca_map_text(result, "result_text", &text)) {
-		struct furca_err err = FURCA_ERR_INIT;
-
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Return numbers, text, bytes, lists or maps of them, of at most 1 MiB.",
-					 "the function '%s' returned what cannot cross between processes: %.*s", call->name,
-					 (int)FURCA_MIN(furca_view_size(text), 200), (const char *)text.at);
-		refuse_lane(functions, origin, "TypeError", &err);
+		give_no_form(functions, call, done, text);
 	} else {
-		give_value(functions, origin, NULL);
+		give_value(functions, origin, NULL, NULL);
 	}
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "bridge/wire/limits.h"
+#include "bridge/wire/memory.h"
 #include "engine/capability.h"
 #include "engine/cells.h"
 #include "engine/cgroup.h"
@@ -180,6 +181,16 @@ void furca_host_exited(struct furca_engine *engine, uint64_t pid, int status, ui
 	engine->early[engine->early_at++ % FURCA_COUNT(engine->early)] = (struct furca_early_exit){pid, status, cpu_us, max_rss};
 }
 
+/* Arrays whose memory is not what it has to be are missing: who reads the result says so. */
+static void tell_done(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds)
+{
+	FURCA_AUTO_FD struct furca_fd memory = FURCA_FD_NONE;
+
+	if (frame->n_fds == 1 && furca_memory_check(fds[0].n) == 0)
+		memory = furca_fd_take(&fds[0]);
+	host->events->done(host->owner, host, frame->call, frame->body, &memory);
+}
+
 static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
 {
 	struct furca_host *host = owner;
@@ -192,7 +203,7 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 	}
 	if (frame->number == FURCA_HOST_DONE) {
 		if (!host->dropped && host->events->done)
-			host->events->done(host->owner, host, frame->call, frame->body);
+			tell_done(host, frame, fds);
 		return;
 	}
 	furca_host_answered(host, frame, fds);

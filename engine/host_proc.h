@@ -15,8 +15,8 @@ struct furca_lanes;
 
 struct furca_host_events {
 	void (*ready)(void *owner, struct furca_host *host);
-	/* The call in the frame has ended. `body` is DONE's map, borrowed. */
-	void (*done)(void *owner, struct furca_host *host, uint64_t call, struct furca_view body);
+	/* The call in the frame has ended. `body` is DONE's map, borrowed; `memory` that of its result's arrays, taken or left to be closed. */
+	void (*done)(void *owner, struct furca_host *host, uint64_t call, struct furca_view body, struct furca_fd *memory);
 	/* The process has ended (host->status says how). Called once. */
 	void (*dead)(void *owner, struct furca_host *host);
 };

@@ -150,7 +150,7 @@ static void on_ready(void *owner, struct furca_host *host)
 }
 
 /* A preload that fails costs its benefit only: the imports say why when the code asks for them. */
-static void on_done(void *owner, struct furca_host *host, uint64_t call, struct furca_view body)
+static void on_done(void *owner, struct furca_host *host, uint64_t call, struct furca_view body, struct furca_fd *memory)
 {
 	struct furca_zygote *z = owner;
 	struct furca_view how;

@@ -84,6 +84,8 @@ static void function_call(void *user, const struct furca_function_call *function
 		.args = function->args,
 		.function = function->function,
 		.received = function->received,
+		.frames = function->frames,
+		.memory = function->memory,
 		.capabilities = function->capabilities,
 		.within[1] = function->within,
 		.deadline_us = FURCA_NEVER,
@@ -105,7 +107,7 @@ static void function_call(void *user, const struct furca_function_call *function
 		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 
 		furca_result_refusal(function->args, NULL, &err, true, &out);
-		furca_functions_finished(engine->functions, function->origin, furca_buf_view(&out), (struct furca_view){0});
+		furca_functions_finished(engine->functions, function->origin, furca_buf_view(&out), (struct furca_view){0}, NULL);
 		return;
 	}
 	furca_call_begin(engine, &request);
@@ -150,9 +152,9 @@ static bool from(void *user, furca_function_origin origin, struct furca_view arg
 	return true;
 }
 
-static void reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body)
+static void reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body, struct furca_fd *memory)
 {
-	furca_capability_reply(user, origin, frame, body, NULL);
+	furca_capability_reply(user, origin, frame, body, memory);
 }
 
 static bool holder(void *user, uint64_t venv_id, char *buf, size_t size)

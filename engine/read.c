@@ -93,13 +93,13 @@ static void listed(void *owner, struct furca_view body, const struct furca_err *
 	furca_call_finish(call);
 }
 
-static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body)
+static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body, struct furca_fd *memory)
 {
 	struct furca_call *call = owner;
 
 	if (call->phase != FURCA_CALL_RUNNING || number != call->frame)
 		return;
-	furca_call_done(call, body);
+	furca_call_done(call, body, memory);
 	call->state = "unchanged";
 	call->phase = FURCA_CALL_LISTING;
 	if (!host->cell || furca_init_changes(host->cell, MAX_FILES, listed, call) < 0)

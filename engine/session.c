@@ -392,12 +392,12 @@ static void note_hindrance(const struct furca_session *s, struct furca_call *cal
 			       (const char *)remedy.at);
 }
 
-static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body)
+static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body, struct furca_fd *memory)
 {
 	bool changed = true;
 
 	(void)furca_map_bool(body, "changed", &changed);
-	furca_call_done(call, body);
+	furca_call_done(call, body, memory);
 	if (call->error_type && call->plan.rollback) {
 		furca_call_add(call, "on_error='rollback': the session is what it was before the call.");
 		call->rolled_back = true;
@@ -422,7 +422,7 @@ static void finish_stateful(struct furca_session *s, struct furca_call *call, st
 	furca_session_wake(s);
 }
 
-static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body)
+static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body, struct furca_fd *memory)
 {
 	struct furca_session *s = owner;
 	struct furca_call *call = s->running;
@@ -430,7 +430,7 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 	if (host != s->live || !call || call->phase != FURCA_CALL_RUNNING || number != call->frame)
 		return;
 	if (!furca_call_wants_pipes(call, body))
-		finish_stateful(s, call, body);
+		finish_stateful(s, call, body, memory);
 }
 
 static bool may_run_again(const struct furca_call *call, const struct furca_host *host)

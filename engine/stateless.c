@@ -13,13 +13,13 @@
 
 static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err);
 
-static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body)
+static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body, struct furca_fd *memory)
 {
 	struct furca_call *call = owner;
 
 	if (call->phase != FURCA_CALL_RUNNING || number != call->frame)
 		return;
-	furca_call_done(call, body);
+	furca_call_done(call, body, memory);
 	call->state = "unchanged";
 	furca_call_finish(call);
 }

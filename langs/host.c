@@ -113,6 +113,7 @@ static void done_free(struct furca_host_done *done)
 	furca_buf_done(&done->error);
 	furca_buf_done(&done->suggestion);
 	furca_buf_done(&done->raised);
+	furca_buf_done(&done->unsent);
 	furca_buf_done(&done->result);
 	furca_fd_done(&done->memory);
 	furca_buf_done(&done->result_text);
@@ -125,7 +126,7 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 {
 	msgpack_packer pk;
 	char text[FURCA_ERR_TEXT_MAX * 2];
-	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 13 + 2 * (done->hindrance.code != 0));
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 14 + 2 * (done->hindrance.code != 0));
 
 	furca_pack_entry(&pk, "how", done->how ? done->how : "ok");
 	furca_pack_text(&pk, "exit_code");
@@ -133,6 +134,7 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 	pack_buf_text(&pk, "error", &done->error);
 	pack_buf_text(&pk, "suggestion", &done->suggestion);
 	pack_buf_value(&pk, "raised", &done->raised);
+	pack_buf_text(&pk, "unsent", &done->unsent);
 	pack_buf_value(&pk, "result", &done->result);
 	pack_buf_text(&pk, "result_text", &done->result_text);
 	pack_uint(&pk, "result_text_cut", done->result_text_cut);
@@ -174,7 +176,7 @@ static void run_parse(const struct furca_frame_view *frame, struct furca_host_ru
 	if (furca_map_get(frame->body, "function", &value) && value.kind == FURCA_MAP)
 		ret->function = value.raw;
 	(void)furca_map_bool(frame->body, "read_only", &ret->read_only);
-	(void)furca_map_bool(frame->body, "frames", &ret->frames);
+	(void)furca_map_text(frame->body, "frames", &ret->frames);
 	if (furca_map_uint(frame->body, "max_result", &number))
 		ret->max_result = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
 	if (furca_map_uint(frame->body, "max_text", &number))

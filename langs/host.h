@@ -31,7 +31,7 @@ struct furca_host_run {
 	struct furca_view function; /* a packed map {name, source, args, kwargs} to run instead of
 				       code; empty: none */
 	bool read_only;
-	bool frames;		    /* the result may be an array or frame, with memory beside it */
+	struct furca_view frames;   /* the result may hold arrays and frames, for a reader with these versions; at NULL: it may not */
 	int memory;		    /* of the arrays in `function`, borrowed; -1: none */
 	int output[2];		    /* in an attached process: the call's pipes, borrowed, which descriptors 1 and 2 do not lead to; else -1 */
 	size_t max_result, max_text;
@@ -49,6 +49,7 @@ struct furca_host_done {
 	struct furca_buf suggestion;  /* UTF-8; empty: none */
 	struct furca_buf raised;      /* one packed map; empty: none */
 	struct furca_buf result;      /* one packed value; empty: missing */
+	struct furca_buf unsent;      /* UTF-8: why it is missing, where `frames` were asked for; empty: not told */
 	struct furca_fd memory;	      /* of arrays in `result`; -1: none */
 	struct furca_buf result_text; /* UTF-8; empty: none */
 	uint64_t result_text_cut;     /* bytes left out of it */

@@ -14,7 +14,8 @@
  *             read_only: bool            tells code so; the copy's barriers do the work
  *             max_result: uint  max_text: uint   bytes of `result` and `result_text`
  *             function: {name: str, source: str, capabilities: [str]?, args: array, kwargs: map}?   instead of code
- *             frames: bool               `result` may hold arrays and frames (ext 3), with their memory beside DONE
+ *             frames: str?               `result` may hold arrays and frames (ext 3), with their memory beside DONE; for a reader that has these
+ *                                        versions, written as in ext 3
  *             descriptors: [stdout, stderr]   write ends of this call's own pipes; or none: the last call's stay,
  *                                             which nobody else holds; then [memory], that of arrays in `function`'s arguments.
  *                                             A host that has taken a signal since the last call answers "pipes" and has run
@@ -36,8 +37,10 @@
  *             exit_code: int             as the result map has it
  *             error: str?                for a model: user frames only
  *             suggestion: str?
- *             raised: {type: str, message: str, suggestion: str?}?   the exception that ended a function, for who called it
+ *             raised: {type: str, message: str, suggestion: str?, frames: str?}?   the exception that ended a function, for who called it; `frames`:
+ *                                        the arrays among its arguments could not be read, so that nothing ran: the versions that are here
  *             result: any?               plain and within max_result, else missing
+ *             unsent: str?               why it is missing, of a RUN with `frames`
  *             result_text: str?  result_text_cut: uint   bytes left out of it
  *             display: [map]?
  *             changes: {added: [str], rebound: [str], deleted: [str], count: uint}?

@@ -9,7 +9,8 @@
  *
  * FROM_LANE (`call`: the caller's own number, unique on the lane; several may be under way)
  *   CAPABILITY  name: str  args: array  kwargs: map  allowed: [str]?  read: bool?
- *   FUNCTION    name: str  args: array  kwargs: map  state_mode: str?  session_id: int?  session_name: str?  allowed: [str]?
+ *   FUNCTION    name: str  args: array  kwargs: map  state_mode: str?  session_id: int?  session_name: str?  allowed: [str]?  frames: str?
+ *                                        `frames`: the value may hold arrays and frames, for a reader that has these versions
  *   DESCRIBE    (no fields)   -> VALUE {capabilities: [{name, effect, doc?, params?}], functions: [{name, language, doc?}]}
  *   RELEASE     handle: str        no answer
  *   ANSWER      value: any         to a CALL, with its number
@@ -17,6 +18,7 @@
  * TO_LANE
  *   VALUE       value: any
  *   FAILED      type: str  message: str  traceback: str?  suggestion: str?
+ *               frames: str?             of a FUNCTION whose arrays could not be read: nothing ran, and these versions are there
  *   INLINE      name: str  source: str  capabilities: [str]?   answers a FUNCTION whose target is the caller's own session: run it there, by yourself
  *                                        (the args and kwargs are those that were sent)
  *   CALL        object: str  name: str  args: array  kwargs: map  read: bool     `call`: the engine's number; comes while a call of the lane is open

@@ -28,6 +28,7 @@ static struct {
 	bool interrupted;	  /* one has come */
 	bool touched;		  /* our own code has changed something on behalf of the user's */
 	bool special;		  /* the long way was taken at the beginning */
+	bool unread;		  /* the arrays among a function's arguments could not be read */
 	/* Of the call under way, and the last that was interrupted: furca_host_interrupt_value. */
 	volatile sig_atomic_t number, last;
 	void (*trip)(int sig); /* Python's own handler */
@@ -69,10 +70,13 @@ static PyObject *value_of(struct furca_view view)
 static PyObject *function_of(const struct furca_host_run *run)
 {
 	struct furca_fd memory = {run->memory};
+	PyObject *function;
 
 	if (!run->function.at)
 		Py_RETURN_NONE;
-	return furca_lanes_unpack(run->function, &memory, run->memory >= 0);
+	function = furca_lanes_unpack(run->function, &memory, run->memory >= 0);
+	call.unread = !function && run->memory >= 0;
+	return function;
 }
 
 /* calls.begin(…): the steps of a stored function or None. NULL with an exception. */
@@ -108,6 +112,7 @@ static int begin(const struct furca_host_run *run, struct furca_steps *ret)
 
 	*ret = (struct furca_steps){0};
 	call.touched = false;
+	call.unread = false;
 	call.special = asked || !furca_quick_ready();
 	if (furca_source_restore() < 0)
 		PyErr_Clear();
@@ -339,22 +344,50 @@ static void finish(const struct furca_host_run *run, const struct furca_steps *s
 		furca_call_told("furca: the names that a call changed");
 }
 
-/* The call's value, where it has a form; arrays and frames where they were asked for. */
+/* A value for who asked for arrays and frames as well, in a form that it can read; or why it has none. */
+static void put_frames(const struct furca_host_run *run, PyObject *value, struct furca_host_done *ret)
+{
+	PyObject *reader = furca_codec_text(run->frames), *frames = reader ? furca_lanes_buffers(reader) : NULL;
+	PyObject *error, *why;
+
+	if (frames && furca_lanes_pack(value, frames, &ret->result) == 0 && furca_lanes_store(frames, &ret->memory) == 0) {
+		Py_DECREF(frames);
+		Py_DECREF(reader);
+		return;
+	}
+	furca_buf_clear(&ret->result);
+	error = take_exception();
+	why = error ? PyObject_CallMethod(call.calls, "why", "O", error) : NULL;
+	if (why)
+		put_bytes(why, &ret->unsent);
+	Py_XDECREF(why);
+	Py_XDECREF(error);
+	Py_XDECREF(frames);
+	Py_XDECREF(reader);
+}
+
+/* The call's value, where it has a form. */
 static void put_result(const struct furca_host_run *run, PyObject *value, struct furca_host_done *ret)
 {
-	PyObject *frames;
-	int r;
-
 	if (!value || value == Py_None)
 		return;
-	frames = run->frames ? PyList_New(0) : NULL;
 	ret->result.max = run->max_result;
-	r = run->frames ? furca_lanes_pack(value, frames, &ret->result)
-			: furca_codec_pack(value, NULL, NULL, &ret->result);
-	if (r == 0 && furca_lanes_store(frames, &ret->memory) < 0)
-		furca_buf_clear(&ret->result);
+	if (run->frames.at)
+		put_frames(run, value, ret);
+	else
+		(void)furca_codec_pack(value, NULL, NULL, &ret->result);
 	PyErr_Clear();
-	Py_XDECREF(frames);
+}
+
+/* A function whose arguments could not be read has not begun: its caller may send them in another form. */
+static void put_unread(PyObject *error, struct furca_host_done *ret)
+{
+	PyObject *raised = PyObject_CallMethod(call.calls, "unread", "O", error);
+
+	if (raised)
+		put_value(raised, 128UL << 10, &ret->raised);
+	PyErr_Clear();
+	Py_XDECREF(raised);
 }
 
 void furca_call_run(void *data, const struct furca_host_run *run, struct furca_host_done *ret)
@@ -372,6 +405,8 @@ void furca_call_run(void *data, const struct furca_host_run *run, struct furca_h
 	}
 	finish(run, &steps, &outcome, ret);
 	put_result(run, outcome.value, ret);
+	if (call.unread && outcome.error)
+		put_unread(outcome.error, ret);
 	furca_steps_done(&steps);
 	Py_XDECREF(outcome.error);
 	Py_XDECREF(outcome.shown);

@@ -473,6 +473,18 @@ def _finish(error, shown):
     return how, status, said, suggestion, raised, data, left, displayed
 
 
+def unread(error):
+    """What the caller of a stored function is told whose arguments could not be read."""
+    with _guard:
+        return dict(errors.raised(error), frames=_frames.versions())
+
+
+def why(error):
+    """Why a value is not sent, as UTF-8 bytes."""
+    with _guard:
+        return errors.raised(error)["message"].encode()
+
+
 def end_child(error):
     """The status of a forked child that ran off the end of the code."""
     status = 0

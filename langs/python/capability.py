@@ -21,6 +21,7 @@ class CapabilityError(Exception):
     type = "CapabilityError"
     traceback = None
     suggestion = None
+    reader = None  # the arguments could not be read, and nothing ran: the versions that are there
 
     def __init__(self, message="", type=None, traceback=None, suggestion=None):
         Exception.__init__(self, message)
@@ -62,13 +63,15 @@ def _kind(name):
     return kind
 
 
-def failed(name, message, traceback=None, suggestion=None):
+def failed(name, message, traceback=None, suggestion=None, reader=None):
     """The exception of a call that failed; called from C."""
     name = name or "CapabilityError"
     word = name.rpartition(".")[2]
     kind = CapabilityError if name == "CapabilityError" else _kind(word if word.isidentifier() else "CapabilityError")
     error = kind.__new__(kind)
     CapabilityError.__init__(error, message or name, name, traceback, suggestion)
+    if reader is not None:
+        error.reader = reader
     return error
 
 
@@ -269,9 +272,9 @@ class _LoopLane:
     def usable(self):
         return self.fd >= 0 and self.image == host.image()
 
-    def start(self, kind, name, args, kwargs, extra):
+    def start(self, kind, name, args, kwargs, extra, reader=None):
         self.last += 1
-        data, memory = host.encode(kind, self.last, name, args, kwargs, extra)
+        data, memory = host.encode(kind, self.last, name, args, kwargs, extra, reader)
         future = self.loop.create_future()
         self.calls[self.last] = future
         self.send(data, memory)
@@ -458,12 +461,36 @@ def _invoke(kind, name, args, kwargs, extra, frame, own=None):
     if _unused:
         give_back()
     extra = _with_bound(extra, frame, own)
+    if kind == FUNCTION:
+        extra = dict(extra or {}, frames=_frames.versions())
+    reader = _readers.get(name) if kind == FUNCTION else None
     loop = _running_loop()
     if loop is not None and awaits.is_awaited(frame):
-        future = _loop_lane(loop).start(kind, name, args, kwargs, extra)
-        return Pending(loop.create_task(_follow(future, args, kwargs)) if kind == FUNCTION else future)
-    value = host.call(kind, name, args, kwargs, extra)
+        lane = _loop_lane(loop)
+        if kind == FUNCTION:
+            future = lane.start(kind, name, args, kwargs, extra, reader)
+            return Pending(loop.create_task(_follow(lane, future, name, args, kwargs, extra, reader)))
+        return Pending(lane.start(kind, name, args, kwargs, extra))
+    if kind != FUNCTION:
+        return host.call(kind, name, args, kwargs, extra)
+    try:
+        value = host.call(kind, name, args, kwargs, extra, reader)
+    except CapabilityError as error:
+        if not _other_form(name, error, reader):
+            raise
+        value = host.call(kind, name, args, kwargs, extra, _readers[name])
     return run_here(value, args, kwargs) if type(value) is tuple else value
+
+
+_readers = {}  # stored function -> versions where it runs, once arrays could not be read there
+
+
+def _other_form(name, error, reader):
+    """Whether a function's arguments, sent for `reader`, may be read where it runs once they are sent in the form for what that has."""
+    if error.reader is None or error.reader == reader:
+        return False
+    _readers[name] = error.reader
+    return True
 
 
 def run_here(stored, args, kwargs):
@@ -471,8 +498,13 @@ def run_here(stored, args, kwargs):
     raise NotImplementedError(stored[0])
 
 
-async def _follow(future, args, kwargs):
-    value = await future
+async def _follow(lane, future, name, args, kwargs, extra, reader):
+    try:
+        value = await future
+    except CapabilityError as error:
+        if not _other_form(name, error, reader):
+            raise
+        value = await lane.start(FUNCTION, name, args, kwargs, extra, _readers[name])
     if type(value) is tuple:
         value = run_here(value, args, kwargs)
         if hasattr(value, "__await__"):

@@ -347,16 +347,16 @@ PyObject *furca_lanes_post(PyObject *self, PyObject *args)
 {
 	FURCA_AUTO(furca_outgoing_done) struct furca_outgoing out = FURCA_OUTGOING(65536);
 	struct lane *lane;
-	PyObject *fields;
+	struct furca_frame_call call = {0};
 	bool good = false;
-	int number;
 
-	if (!PyArg_ParseTuple(args, "iO!", &number, &PyDict_Type, &fields))
+	if (!PyArg_ParseTuple(args, "iO!", &call.number, &PyDict_Type, &call.extra))
 		return NULL;
+	call.args = Py_None;
 	lane = lane_get();
 	if (!lane)
 		return NULL;
-	if (furca_frame_make(&out, number, ++lane->last_call, NULL, NULL, NULL, fields) == 0) {
+	if (furca_frame_make(&out, ++lane->last_call, &call) == 0) {
 		struct exchange x = {lane, out.bytes.data, out.bytes.len, -1, 0, true};
 
 		good = post(&x);
@@ -387,20 +387,18 @@ PyObject *furca_lanes_look(PyObject *self, PyObject *args)
 
 PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 {
-	PyObject *name, *call_args, *kwargs, *extra, *values, *value = NULL;
+	PyObject *values, *value = NULL;
 	FURCA_AUTO(furca_outgoing_done) struct furca_outgoing out = FURCA_OUTGOING(FURCA_MAX_CAPABILITY + 4096UL);
+	struct furca_frame_call call = {0};
 	struct lane *lane;
-	int number;
 
-	if (!PyArg_ParseTuple(args, "iOOOO", &number, &name, &call_args, &kwargs, &extra))
+	if (!PyArg_ParseTuple(args, "iOOOO|O", &call.number, &call.name, &call.args, &call.kwargs, &call.extra, &call.reader))
 		return NULL;
 	lane = lane_get();
 	if (!lane)
 		return NULL;
 	values = NULL;
-	if (furca_frame_make(&out, number, ++lane->last_call, name,
-		       call_args == Py_None ? NULL : call_args, kwargs,
-		       extra == Py_None ? NULL : extra) == 0)
+	if (furca_frame_make(&out, ++lane->last_call, &call) == 0)
 		values = PyList_New(1);
 	if (values) {
 		struct exchange x = {lane, out.bytes.data, out.bytes.len, out.memory.n, 0, false};

@@ -13,8 +13,9 @@ struct furca_lanes_hooks {
 	PyObject *pack_out;	 /* as `pack`, for arguments of capabilities: what is not plain becomes a handle */
 	PyObject *serve;	 /* (number, body): runs a CALL; the frame that answers it */
 	PyObject *let_go;	 /* (body): of a LET_GO */
-	PyObject *failed;	 /* (type, message, traceback, suggestion): the exception of a call that failed */
-	PyObject *store;	 /* (list of buffers): the number of a sealed memfd that holds them */
+	PyObject *failed;	 /* (type, message, traceback, suggestion, frames): the exception of a call that failed */
+	PyObject *buffers;	 /* (what the reader has, or None): an empty list for the buffers of a message's arrays */
+	PyObject *store;	 /* (such a list): the number of a sealed memfd that holds them */
 	PyObject *read;		 /* (descriptor of one): memory of our own with what it holds */
 };
 
@@ -23,9 +24,11 @@ void furca_lanes_init(const struct furca_host *host, const struct furca_lanes_ho
 
 /*
  * As furca_codec_pack and furca_codec_unpack with those hooks, for values that cross elsewhere. Arrays among them put their buffers into the list
- * `frames` (NULL: there may be none); furca_lanes_store makes one descriptor of the list, none of an empty one, which is to go with the message and
- * comes back here as `fds`. 0 or new reference; -1 or NULL with an exception.
+ * `frames` of furca_lanes_buffers (NULL: there may be none), in a form that who has `reader` can read (None: not known); furca_lanes_store makes one
+ * descriptor of the list, none of an empty one, which is to go with the message and comes back here as `fds`. 0 or new reference; -1 or NULL with
+ * an exception.
  */
+PyObject *furca_lanes_buffers(PyObject *reader);
 int furca_lanes_pack(PyObject *value, PyObject *frames, struct furca_buf *out);
 int furca_lanes_store(PyObject *frames, struct furca_fd *ret);
 PyObject *furca_lanes_unpack(struct furca_view view, const struct furca_fd *fds, size_t n_fds);
@@ -34,14 +37,14 @@ PyObject *furca_lanes_unpack(struct furca_view view, const struct furca_fd *fds,
  * Methods of the module, METH_VARARGS; new reference or NULL. Each blocks without the GIL; signal
  * handlers run meanwhile, and one that raises gives the call up.
  *
- * call(frame, name, args, kwargs, extra)      one call; its value
+ * call(frame, name, args, kwargs, extra, reader=None)      one call; its value. `reader`: versions that who reads its arrays has
  * call_many(frame, name, calls, extra)        `calls`: [(args, kwargs)], without arrays; all under way at once; list of values
  * post(frame, fields)                         one message that has no answer
  * look()                                      takes what came to this thread's lane while nothing was called; never waits
  *
  * For a lane that the caller serves, with descriptors by number:
  * open_lane()                                 one that does not block, if the caller makes it so
- * encode(frame, call, name, args, kwargs, extra) -> (bytes, memory or -1), to be closed by the caller
+ * encode(frame, call, name, args, kwargs, extra, reader=None) -> (bytes, memory or -1), to be closed by the caller
  * send(lane, bytes, memory or -1) -> bytes sent; the memory goes with the first
  * receive(lane) -> (bytes, [memory])
  * decode(buffer, memory or -1) -> None or (bytes used, call, ok, value or exception, how many of the memories); for a CALL, ok is None and the value

@@ -25,6 +25,11 @@ int furca_lanes_pack(PyObject *value, PyObject *frames, struct furca_buf *out)
 	return furca_codec_pack(value, furca_lane_hooks.pack, frames, out);
 }
 
+PyObject *furca_lanes_buffers(PyObject *reader)
+{
+	return PyObject_CallFunctionObjArgs(furca_lane_hooks.buffers, reader, NULL);
+}
+
 int furca_lanes_store(PyObject *frames, struct furca_fd *ret)
 {
 	PyObject *fd;
@@ -107,13 +112,17 @@ int furca_frame_close(struct furca_buf *out, size_t offset, unsigned n_fds)
 	return -1;
 }
 
-int furca_frame_make(struct furca_outgoing *out, int number, uint64_t call, PyObject *name,
-		      PyObject *args, PyObject *kwargs, PyObject *extra)
+static PyObject *not_none(PyObject *value)
 {
-	PyObject *frames = PyList_New(0);
+	return value == Py_None ? NULL : value;
+}
+
+int furca_frame_make(struct furca_outgoing *out, uint64_t number, const struct furca_frame_call *call)
+{
+	PyObject *frames = furca_lanes_buffers(call->reader ? call->reader : Py_None);
 	size_t offset;
-	int r = frames ? furca_frame_pack(&out->bytes, &offset, number, call, name, args, kwargs, extra,
-				    frames)
+	int r = frames ? furca_frame_pack(&out->bytes, &offset, call->number, number, call->name, not_none(call->args),
+					  call->kwargs, not_none(call->extra), frames)
 		       : -1;
 
 	if (!r)
@@ -156,12 +165,14 @@ static PyObject *frame_exception(const struct furca_frame_view *frame)
 	PyObject *type = text_or_none(frame->body, "type"),
 		 *message = text_or_none(frame->body, "message");
 	PyObject *traceback = text_or_none(frame->body, "traceback"),
-		 *suggestion = text_or_none(frame->body, "suggestion");
+		 *suggestion = text_or_none(frame->body, "suggestion"),
+		 *frames = text_or_none(frame->body, "frames");
 	PyObject *error = NULL;
 
-	if (type && message && traceback && suggestion)
+	if (type && message && traceback && suggestion && frames)
 		error = PyObject_CallFunctionObjArgs(furca_lane_hooks.failed, type, message, traceback,
-						     suggestion, NULL);
+						     suggestion, frames, NULL);
+	Py_XDECREF(frames);
 	Py_XDECREF(type);
 	Py_XDECREF(message);
 	Py_XDECREF(traceback);

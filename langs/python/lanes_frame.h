@@ -24,9 +24,14 @@ int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint
 		     PyObject *kwargs, PyObject *extra, PyObject *frames);
 int furca_frame_close(struct furca_buf *out, size_t offset, unsigned n_fds);
 
+/* A call as the methods of lanes.h take it; borrowed. None is NULL here, but for `reader`. */
+struct furca_frame_call {
+	int number;
+	PyObject *name, *args, *kwargs, *extra, *reader;
+};
+
 /* Makes one frame with what goes beside it. 0, or -1 with an exception. */
-int furca_frame_make(struct furca_outgoing *out, int number, uint64_t call, PyObject *name, PyObject *args, PyObject *kwargs,
-		     PyObject *extra);
+int furca_frame_make(struct furca_outgoing *out, uint64_t number, const struct furca_frame_call *call);
 
 /* The value of an answer, or its exception object with *ret_ok 0. NULL with an exception where it cannot be told. `fds`: the frame's. */
 PyObject *furca_frame_value(const struct furca_frame_view *frame, const struct furca_fd *fds, int *ret_ok);

@@ -9,13 +9,12 @@
 PyObject *furca_lanes_encode(PyObject *self, PyObject *args)
 {
 	FURCA_AUTO(furca_outgoing_done) struct furca_outgoing out = FURCA_OUTGOING(FURCA_MAX_CAPABILITY + 4096UL);
-	PyObject *name, *call_args, *kwargs, *extra, *pair;
-	unsigned long long call;
-	int number;
+	struct furca_frame_call call = {0};
+	unsigned long long number;
+	PyObject *pair;
 
-	if (!PyArg_ParseTuple(args, "iKOOOO", &number, &call, &name, &call_args, &kwargs, &extra) ||
-	    furca_frame_make(&out, number, call, name, call_args == Py_None ? NULL : call_args, kwargs,
-		       extra == Py_None ? NULL : extra) < 0)
+	if (!PyArg_ParseTuple(args, "iKOOOO|O", &call.number, &number, &call.name, &call.args, &call.kwargs, &call.extra, &call.reader) ||
+	    furca_frame_make(&out, number, &call) < 0)
 		return NULL;
 	pair = Py_BuildValue("(y#i)", (const char *)out.bytes.data, (Py_ssize_t)out.bytes.len,
 			     out.memory.n);

@@ -369,6 +369,7 @@ static int load(PyObject *host_module)
 		.serve = PyObject_GetAttrString(wire, "serve"),
 		.let_go = PyObject_GetAttrString(wire, "let_go"),
 		.failed = PyObject_GetAttrString(wire, "failed"),
+		.buffers = PyObject_GetAttrString(frames, "Buffers"),
 		.store = PyObject_GetAttrString(frames, "store"),
 		.read = PyObject_GetAttrString(frames, "read"),
 	};

@@ -47,7 +47,7 @@ static bool on_from(void *user, furca_function_origin origin, struct furca_view 
 	return true;
 }
 
-static void on_reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body)
+static void on_reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body, struct furca_fd *memory)
 {
 	replies++;
 	replied = frame;
@@ -229,17 +229,22 @@ static void lane(const char *const *pairs)
 	FURCA_AUTO_BUF struct furca_buf body = FURCA_BUF_INIT;
 
 	pack_texts(&body, pairs);
-	furca_functions_lane(functions, 9, furca_buf_view(&body));
+	furca_functions_lane(functions, 9, furca_buf_view(&body), NULL);
 }
 
 static void finish(bool ok, const char *key, const char *text)
 {
 	FURCA_AUTO_BUF struct furca_buf result = FURCA_BUF_INIT;
-	FURCA_AUTO_BUF struct furca_buf raised = FURCA_BUF_INIT;
+	FURCA_AUTO_BUF struct furca_buf done = FURCA_BUF_INIT;
 	msgpack_packer pk;
 
-	if (!ok)
-		pack_texts(&raised, (const char *[]){"type", "KeyError", "message", "'no such key'", "suggestion", "Look for another.", NULL});
+	furca_packer(&pk, &done);
+	msgpack_pack_map(&pk, 1);
+	furca_pack_text(&pk, "raised");
+	if (ok)
+		msgpack_pack_nil(&pk);
+	else
+		pack_texts(&done, (const char *[]){"type", "KeyError", "message", "'no such key'", "suggestion", "Look for another.", NULL});
 	furca_packer(&pk, &result);
 	msgpack_pack_map(&pk, 4);
 	furca_pack_text(&pk, "ok");
@@ -250,7 +255,7 @@ static void finish(bool ok, const char *key, const char *text)
 	furca_pack_text_or_nil(&pk, ok ? NULL : "exception");
 	furca_pack_text(&pk, "exit_code");
 	msgpack_pack_int(&pk, 0);
-	furca_functions_finished(functions, 9, furca_buf_view(&result), furca_buf_view(&raised));
+	furca_functions_finished(functions, 9, furca_buf_view(&result), furca_buf_view(&done), NULL);
 }
 
 START_TEST(a_lane_into_the_callers_namespace_gets_the_source)

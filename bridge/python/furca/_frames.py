@@ -2,7 +2,8 @@
 package and for code in sessions, where this very file is built in. Nothing is imported before it is needed.
 
 A value is ext 3: >BHQI format, bytes of versions, where its buffers begin in the message's memfd, their number; >Q each one's size; versions as
-text; pickled bytes. Buffers lie one behind the other, each at a multiple of 64. A message with such values has one memfd, even if an empty one.
+text; data. Format 1: the data are pickled bytes. Format 2, for a reader with another release of pandas: JSON {kind, name}, the one buffer is a table
+as Arrow streams it. Buffers lie one behind the other, each at a multiple of 64. A message with such values has one memfd, even if an empty one.
 
 What is read may only be made of the classes named here: bytes from elsewhere cannot make this process call anything else.
 """
@@ -13,7 +14,7 @@ import sys
 from typing import Any, List, Optional, Tuple
 
 EXT = 3
-FORMAT = 1
+FORMAT, ARROW = 1, 2
 ALIGN = 64
 MAX_BYTES = 1 << 30
 MAX_BUFFERS = 4096
@@ -23,6 +24,9 @@ _KINDS = {
     "pandas": {"DataFrame", "Series", "Index", "RangeIndex", "MultiIndex", "DatetimeIndex", "TimedeltaIndex", "PeriodIndex",
                "CategoricalIndex", "IntervalIndex", "Categorical"},
 }
+
+# Older ones run code that a stream names (CVE-2023-47248).
+_ARROW_SAFE = (14, 0, 1)
 
 # F_ADD_SEALS, F_GET_SEALS; seal, shrink, grow, write. In fcntl only since 3.9, and not in every build.
 _ADD, _GET, _SEALS = 1033, 1034, 15
@@ -77,13 +81,82 @@ def is_frame(value: Any) -> bool:
     return isinstance(module, str) and kind.__name__ in _KINDS.get(module.partition(".")[0], ())
 
 
-def _versions() -> str:
+class Buffers(List[Any]):
+    """The buffers of one message; `reader` has the versions of who reads it, as versions() gives them, or None where that is not known."""
+
+    def __init__(self, reader: Optional[str] = None) -> None:
+        self.reader = reader
+
+
+_NAMES = ("numpy", "pandas", "pyarrow")
+_installed: Tuple[Any, dict[str, str]] = (None, {})
+
+
+def _found() -> dict[str, str]:
+    """Versions by name of what could be imported here, from the names of its metadata: importlib.metadata costs more than a call does."""
+    global _installed
+    state = []
+    for place in sys.path:
+        try:
+            state.append((place, os.stat(place or ".").st_mtime_ns))
+        except OSError:
+            pass
+    if _installed[0] != state:
+        found: dict[str, str] = {}
+        for place, _ in state:
+            try:
+                entries = os.listdir(place or ".")
+            except OSError:
+                continue
+            for entry in entries:
+                name, _, rest = entry.partition("-")
+                version, kind = os.path.splitext(rest)
+                if name in _NAMES and kind in (".dist-info", ".egg-info"):
+                    found.setdefault(name, version)
+        _installed = (state, found)
+    return _installed[1]
+
+
+def versions() -> str:
+    """What reads and makes arrays and frames here, whether or not it has been imported: "python 3.11, numpy 1.26.4, pandas 2.2.3"."""
     found = ["python %d.%d" % sys.version_info[:2]]
-    for name in _KINDS:
-        version = getattr(sys.modules.get(name), "__version__", None)
+    for name in _NAMES:
+        version = getattr(sys.modules.get(name), "__version__", None) or _found().get(name)
         if version is not None:
             found.append("%s %s" % (name, version))
     return ", ".join(found)
+
+
+def _release(text: str, name: str) -> Tuple[int, ...]:
+    """The numbers of a version in what versions() gave; () where it has none."""
+    for part in text.split(", "):
+        word, _, version = part.partition(" ")
+        if word == name:
+            numbers = []
+            for number in version.split("."):
+                if not number.isdigit():
+                    break
+                numbers.append(int(number))
+            return tuple(numbers) or (0,)
+    return ()
+
+
+def _form(reader: Optional[str], module: str, kind: str) -> int:
+    """In which format who has those versions reads an object of that module. TypeError, which says what to do, where in none."""
+    if reader is None:
+        return FORMAT
+    ours, here, there = versions(), _release(versions(), module), _release(reader, module)
+    problem = "a %s made by %s cannot be read by %s" % (kind, ours, reader)
+    if not there:
+        raise TypeError("%s: add %s to the environment that reads it, or pass plain values" % (problem, module))
+    if module != "pandas" or here[:2] == there[:2]:
+        return FORMAT
+    if _release(ours, "pyarrow") >= _ARROW_SAFE <= _release(reader, "pyarrow"):
+        return ARROW
+    if here[0] <= there[0]:
+        return FORMAT  # newer ones mostly read it
+    raise TypeError("%s: add pyarrow>=%s to the dependencies of both, or use the same release of pandas, or pass plain values, for example "
+                    "frame.to_dict('list')" % (problem, ".".join(map(str, _ARROW_SAFE))))
 
 
 def _end(buffers: List[Any]) -> int:
@@ -93,23 +166,51 @@ def _end(buffers: List[Any]) -> int:
     return at
 
 
-def dump(value: Any, buffers: List[Any]) -> bytes:
-    """The ext's bytes of a value; its buffers are added to the message's. TypeError for what cannot be pickled, ValueError over a bound."""
+def _dump_pickle(value: Any, raw: List[Any]) -> bytes:
     import pickle
+
+    return pickle.dumps(value, protocol=5, buffer_callback=lambda buffer: raw.append(buffer.raw()))
+
+
+def _dump_arrow(value: Any, raw: List[Any]) -> bytes:
+    import json
+
+    import pandas
+    import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    kind = next(kind for kind in ("DataFrame", "Series", "Categorical", "Index") if isinstance(value, getattr(pandas, kind)))
+    name = value.name if kind == "Series" else None
+    if not (name is None or isinstance(name, (str, int))):
+        raise TypeError("the name of a series must be text or a number")
+    if kind == "Index":
+        frame = pandas.DataFrame(index=value)
+    else:
+        frame = value if kind == "DataFrame" else pandas.Series(value).to_frame("value")
+    batch = pyarrow.RecordBatch.from_pandas(frame)  # a table without rows would go without its categories
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    raw.append(memoryview(sink.getvalue()))
+    return json.dumps({"kind": kind, "name": name}).encode()
+
+
+def dump(value: Any, buffers: List[Any]) -> bytes:
+    """The ext's bytes of a value; its buffers are added to the message's. TypeError for what cannot be sent, ValueError over a bound."""
     import struct
 
     raw: List[Any] = []
+    form = _form(getattr(buffers, "reader", None), type(value).__module__.partition(".")[0], type(value).__name__)
     try:
-        data = pickle.dumps(value, protocol=5, buffer_callback=lambda buffer: raw.append(buffer.raw()))
+        data = (_dump_arrow if form == ARROW else _dump_pickle)(value, raw)
     except Exception as error:
         raise TypeError("this %s cannot be sent: %s" % (type(value).__name__, error)) from None
     base = _end(buffers)
     if base + _end(raw) > MAX_BYTES or len(raw) + len(buffers) > MAX_BUFFERS:
         raise ValueError("arrays of one message may have %d bytes in %d buffers; send parts of them" % (MAX_BYTES, MAX_BUFFERS))
     buffers.extend(raw if raw or buffers else [memoryview(b"")])  # a message with arrays always has its memory
-    versions = _versions().encode("ascii", "replace")
-    head = struct.pack(">BHQI", FORMAT, len(versions), base, len(raw))
-    return b"".join([head, struct.pack(">%dQ" % len(raw), *(b.nbytes for b in raw)), versions, data])
+    maker = versions().encode("ascii", "replace")
+    head = struct.pack(">BHQI", form, len(maker), base, len(raw))
+    return b"".join([head, struct.pack(">%dQ" % len(raw), *(b.nbytes for b in raw)), maker, data])
 
 
 def store(buffers: List[Any]) -> int:
@@ -194,18 +295,18 @@ def _find(module: str, name: str) -> Any:
     raise ImportError("%s %s has no %s.%s" % (root, getattr(sys.modules[root], "__version__", "here"), module, name))
 
 
-def _split(payload: Any, memory: Optional[memoryview]) -> Tuple[str, Any, List[Any]]:
+def _split(payload: Any, memory: Optional[memoryview]) -> Tuple[int, str, Any, List[Any]]:
     import struct
 
     try:
-        format_, n_versions, at, n = struct.unpack_from(">BHQI", payload)
-        if format_ != FORMAT or n > MAX_BUFFERS:
+        form, n_versions, at, n = struct.unpack_from(">BHQI", payload)
+        if form not in (FORMAT, ARROW) or n > MAX_BUFFERS:
             raise ValueError("of another format")
         sizes = struct.unpack_from(">%dQ" % n, payload, 15)
     except struct.error:
         raise ValueError("an array or frame is cut short") from None
     begin = 15 + 8 * n
-    versions = bytes(payload[begin:begin + n_versions]).decode("ascii", "replace")
+    maker = bytes(payload[begin:begin + n_versions]).decode("ascii", "replace")
     buffers, end = [], 0 if memory is None else memory.nbytes
     for size in sizes:
         if size > end or at > end - size:
@@ -213,7 +314,7 @@ def _split(payload: Any, memory: Optional[memoryview]) -> Tuple[str, Any, List[A
         if memory is not None:
             buffers.append(memory[at:at + size])
         at = (at + size + ALIGN - 1) & -ALIGN
-    return versions, payload[begin + n_versions:], buffers
+    return form, maker, payload[begin + n_versions:], buffers
 
 
 def _state(found: Any) -> Optional[Any]:
@@ -242,30 +343,54 @@ def _put_back(found: Any, state: Any) -> bool:
     return True
 
 
-def load(payload: Any, memory: Optional[memoryview]) -> Any:
-    """The value of an ext's bytes. ImportError, TypeError or ValueError, which say by what it was made and what reads it, where it cannot be."""
+def _load_pickle(data: Any, buffers: List[Any], maker: str) -> Any:
     import io
     import pickle
 
-    versions, data, buffers = _split(memoryview(payload), memory)
     used: dict[int, Tuple[Any, Any]] = {}
 
     class Reader(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
             found = _find(module, name)
+            if module.partition(".")[0] == "pandas" and _release(maker, "pandas")[:1] > _release(versions(), "pandas")[:1]:
+                raise TypeError("pandas does not read what a later major release made")  # it may seem to, and be wrong
             if id(found) not in used:
                 used[id(found)] = found, _state(found)
             return found
 
     try:
-        try:
-            value = Reader(io.BytesIO(data), buffers=buffers).load()
-        finally:
-            changed = [found for found, state in used.values() if state is not None and _put_back(found, state)]
-        if changed:
-            raise TypeError("it sets attributes of %s" % (changed[0],))
-        return value
-    except ImportError as error:
-        raise ImportError("an array or frame made by %s cannot be read by %s: %s" % (versions, _versions(), error)) from None
+        value = Reader(io.BytesIO(data), buffers=buffers).load()
+    finally:
+        changed = [found for found, state in used.values() if state is not None and _put_back(found, state)]
+    if changed:
+        raise TypeError("it sets attributes of %s" % (changed[0],))
+    return value
+
+
+def _load_arrow(data: Any, buffers: List[Any], maker: str) -> Any:
+    import json
+
+    if len(buffers) != 1 or _release(versions(), "pyarrow") < _ARROW_SAFE:
+        raise ImportError("it needs pyarrow>=%s" % ".".join(map(str, _ARROW_SAFE)))
+    import pandas  # noqa: F401, whose types of columns pyarrow knows once it is there
+    import pyarrow
+
+    told = json.loads(bytes(data))
+    table = pyarrow.ipc.open_stream(pyarrow.py_buffer(buffers[0])).read_all()
+    table.validate(full=True)
+    frame = table.to_pandas().copy()  # what Arrow lends may not be written to
+    if told["kind"] == "DataFrame":
+        return frame
+    if told["kind"] == "Index":
+        return frame.index
+    return frame["value"].rename(told["name"]) if told["kind"] == "Series" else frame["value"].array
+
+
+def load(payload: Any, memory: Optional[memoryview]) -> Any:
+    """The value of an ext's bytes. ImportError, TypeError or ValueError, which say by what it was made and what reads it, where it cannot be."""
+    form, maker, data, buffers = _split(memoryview(payload), memory)
+    try:
+        return (_load_arrow if form == ARROW else _load_pickle)(data, buffers, maker)
     except Exception as error:
-        raise TypeError("an array or frame made by %s cannot be read by %s: %s" % (versions, _versions(), error)) from None
+        kind = ImportError if isinstance(error, ImportError) else TypeError
+        raise kind("an array or frame made by %s cannot be read by %s: %s" % (maker, versions(), error)) from None
