@@ -164,9 +164,12 @@ START_TEST(maps_are_looked_up_past_every_kind)
 	uint64_t u = 0;
 
 	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
-	(void)furca_buf_append(&buf, "\x8b\x7f\xc0\xe0\xc3\xc2\xd9\x01x\xca\x40\x20\x00\x00\x93\x01\xa1k\x02", 19); /* 127: nil, -32: true, false: "x" as str 8, 2.5: [1, "k", 2] */
-	(void)furca_buf_append(&buf, "\xa2k1\xa1k\xa1k\x81\xa1k\x07\xa1k\x2a", 14);					    /* "k1": "k", "k": {"k": 7}, "k": 42 */
-	(void)furca_buf_append(&buf, "\xd9\x02k2\xcd\x01\x00\xa0\xa5" "empty", 14);						    /* "k2" as str 8: 256, "": "empty" */
+	/* 127: nil, -32: true, false: "x" as str 8, 2.5: [1, "k", 2] */
+	(void)furca_buf_append(&buf, "\x8b\x7f\xc0\xe0\xc3\xc2\xd9\x01x\xca\x40\x20\x00\x00\x93\x01\xa1k\x02", 19);
+	/* "k1": "k", "k": {"k": 7}, "k": 42 */
+	(void)furca_buf_append(&buf, "\xa2k1\xa1k\xa1k\x81\xa1k\x07\xa1k\x2a", 14);
+	/* "k2" as str 8: 256, "": "empty" */
+	(void)furca_buf_append(&buf, "\xd9\x02k2\xcd\x01\x00\xa0\xa5" "empty", 14);
 	msgpack_pack_str_with_body(&pk, long_key, sizeof(long_key) - 1);
 	msgpack_pack_uint8(&pk, 5);
 	(void)furca_buf_append(&buf, "\xa4last\xd4\x01\x00", 8);
