@@ -13,7 +13,8 @@
 
 #define MAX_FILES 200	/* paths of each kind in `changes.files` */
 #define MAX_ATTEMPTS 3	/* copies tried, where their origin dies before they stand */
-#define PARK_AGAIN_US 1000 /* after a read took the parked copy: making the next one would compete with a short read for the CPU */
+#define PARK_AGAIN_US 1000 /* after a read: its client has the answer first */
+#define PARK_LONG_US 20000 /* after a read began that has not ended: making the next copy would compete with a short one for the CPU */
 #define PARK_US 10000	/* after a commit: calls that follow each other closely park nothing */
 
 struct furca_host *furca_read_source(const struct furca_session *s)
@@ -84,12 +85,15 @@ static void take_files(struct furca_buf *out, struct furca_view body)
 	}
 }
 
+static void park_in(struct furca_session *s, int64_t us);
+
 static void listed(void *owner, struct furca_view body, const struct furca_err *err)
 {
 	struct furca_call *call = owner;
 
 	if (!err)
 		take_files(&call->files, body);
+	park_in(call->session, PARK_AGAIN_US);
 	furca_call_finish(call);
 }
 
@@ -271,8 +275,6 @@ static bool have_cell(struct furca_session *s, struct furca_call *call, struct f
 	return false;
 }
 
-static void park_now(void *owner);
-
 static bool use_parked(struct furca_session *s, struct furca_call *call)
 {
 	if (!s->parked || !s->parked_ready || !s->top || call->plan.has_limits || call->plan.network ||
@@ -286,9 +288,7 @@ static bool use_parked(struct furca_session *s, struct furca_call *call)
 	s->parked = NULL;
 	s->parked_ready = false;
 	s->engine->stats.parked_used++;
-	/* For the next read, while this one runs, if it runs for long. */
-	furca_loop_drop(s->engine->loop, &s->park_op);
-	(void)furca_loop_timer(s->engine->loop, furca_now_us() + PARK_AGAIN_US, park_now, s, &s->park_op);
+	park_in(s, PARK_LONG_US);
 	run(call);
 	return true;
 }
@@ -462,11 +462,16 @@ static void park_now(void *owner)
 		s->park_init = init;
 }
 
-void furca_read_park(struct furca_session *s)
+static void park_in(struct furca_session *s, int64_t us)
 {
 	furca_loop_drop(s->engine->loop, &s->park_op);
 	if (may_park(s))
-		(void)furca_loop_timer(s->engine->loop, furca_now_us() + PARK_US, park_now, s, &s->park_op);
+		(void)furca_loop_timer(s->engine->loop, furca_now_us() + us, park_now, s, &s->park_op);
+}
+
+void furca_read_park(struct furca_session *s)
+{
+	park_in(s, PARK_US);
 }
 
 void furca_read_unpark(struct furca_session *s)
