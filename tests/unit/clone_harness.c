@@ -1,6 +1,7 @@
 #include "tests/unit/clone_harness.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -58,6 +59,48 @@ static void choose_seed(void)
 	dprintf(2, "FURCA_TEST_SEED=%u\n", seed);
 }
 
+/* Says in which system call each thread of that process is. */
+static void print_threads(int pid)
+{
+	char path[64], text[128];
+	struct dirent *entry;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	DIR *directory = opendir(path);
+	while (directory && (entry = readdir(directory))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/syscall", pid, entry->d_name);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
+		dprintf(2, "%d %.16s: %.*s", pid, entry->d_name, n > 0 ? (int)n : 0, text);
+		close(fd);
+	}
+	if (directory)
+		closedir(directory);
+}
+
+/* Time is up: the subject's clones, which are children of this process, may hang as well, and nobody else would end them. */
+static void end_children(void)
+{
+	char path[64];
+	int status, pid, n;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)gettid());
+	do {
+		FILE *children = fopen(path, "re");
+
+		for (n = 0; children && fscanf(children, "%d", &pid) == 1; n++) {
+			print_threads(pid);
+			kill(pid, SIGKILL);
+		}
+		if (children)
+			fclose(children);
+		for (int i = 0; i < n; i++)
+			waitpid(-1, &status, __WALL);
+	} while (n > 0);
+}
+
 int harness_run(int (*body)(void))
 {
 	int64_t deadline = furca_now_us() + (int64_t)RUN_S * 1000000 * (1 + harness_n() / 100);
@@ -89,9 +132,12 @@ int harness_run(int (*body)(void))
 		if (pid <= 0)
 			harness_sleep_us(500);
 	}
-	if (verdict == -1)
+	if (verdict == -1) {
+		print_threads(subject);
 		kill(subject, SIGKILL);
-	while (waitpid(-1, &status, __WALL | (verdict == -1 ? 0 : WNOHANG)) > 0)
+		end_children();
+	}
+	while (waitpid(-1, &status, __WALL | WNOHANG) > 0)
 		;
 	return verdict;
 }
