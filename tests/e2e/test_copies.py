@@ -155,6 +155,25 @@ def test_copies_in_a_user_namespace(new_engine, wrap):
     assert do(client, "import os; print(open('f').read(), os.path.exists('g'))")["stdout"] == "one False\n"
 
 
+@pytest.mark.parametrize("wrap, result", [([], "renamed"), (["unshare", "-r"], "EXDEV")], ids=["root", "unshare -r"])
+def test_directories_are_renamed_or_moved(new_engine, wrap, result):
+    """An overlay in a user namespace cannot rename a directory of the disk; one made in the call, and a file, it can. Moving works always."""
+    if subprocess.run([*wrap, "true"]).returncode != 0:
+        pytest.skip("no user namespaces here")
+    client = new_engine(wrap=wrap).client()
+    do(client, "import errno, os, shutil\nos.makedirs('d/e')\n_ = open('d/e/f', 'w').write('kept')")
+    answer = read(client, """
+os.rename('d/e/f', 'd/e/g'); os.rename('d/e/g', 'd/e/f'); os.mkdir('new'); os.rename('new', 'newer')
+try:
+    os.rename('d', 'r'); print('renamed')
+except OSError as e:
+    print(errno.errorcode[e.errno]); shutil.move('d', 'r')
+print(open('r/e/f').read(), os.path.exists('d'), os.listdir('newer'))
+""")
+    assert answer["stdout"] == result + "\nkept False []\n", answer
+    assert do(client, "print(sorted(os.listdir('.')), os.listdir('d/e'))")["stdout"] == "['d'] ['f']\n"
+
+
 def no_namespaces():
     program = shutil.which("no_syscall", path=os.pathsep.join([os.path.join(os.environ.get("FURCA_LIBEXEC", "."), "tests"), "tests"]))
     return [os.path.abspath(program), "mount:EPERM"] if program else None

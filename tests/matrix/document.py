@@ -45,7 +45,9 @@ Not state, and not stopped: the time that a call takes, memory and processor tha
   later where `isolation.memory` is `allow`. A process with POSIX timers (`timer_create`) is not cloned: the call is refused.
 * Directory streams start again at their beginning. Record locks of the session are not held in the copy's own files.
 * Connections to other processes are dead: sending fails with EPIPE, receiving meets the end. Listening sockets listen in the cell.
-* An ordinary user's overlays know no renamed lower directories (EXDEV), and hard links of a file part when it is written.
+* An ordinary user's overlays know no renamed lower directories: `rename` of a directory that was there before the call fails with EXDEV, since overlayfs in
+  a user namespace cannot note where it came from. `mv` and `shutil.move` copy it instead; files, and directories made in the call, are renamed. Hard
+  links of a file part when it is written.
 
 ## A session that was rolled back
 
