@@ -168,6 +168,7 @@ class Build:
         os.mkdir(self.scratch, 0o700)
         fault("env_scratch")
         self._make_venv()
+        fault("env_venv")
         uv = self._uv()
         if self.spec["requirements"]:
             (self._install_uv if uv else self._install_pip)(uv)
@@ -181,7 +182,9 @@ class Build:
         fault("env_rename")
         if os.path.lexists(self.final):
             os.rename(self.final, os.path.join(self.root, ".trash-%s-%d" % (self.digest[:20], os.getpid())))
+        fault("env_trashed")
         os.rename(self.scratch, self.final)
+        fault("env_ready")
         folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         os.fsync(folder)
         os.close(folder)

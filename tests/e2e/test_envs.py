@@ -21,6 +21,7 @@ import envpython  # noqa: E402
 
 EMPTY = "[project]\ndependencies = []\n"
 PIP = {"FURCA_ENV_TOOL": "pip"}
+POINTS = ["env_scratch", "env_venv", "env_installed", "env_rename", "env_trashed", "env_ready"]
 
 index = pytest.mark.skipif(os.environ.get("FURCA_INDEX") == "none", reason="FURCA_INDEX=none: no package index here")
 slow = pytest.mark.skipif(not os.environ.get("FURCA_SLOW"), reason="slow: set FURCA_SLOW=1")
@@ -61,6 +62,17 @@ def value(client, code, **where):
     answer = client.python(code, timeout=120, **where)
     assert answer["ok"], answer["error"]
     return answer["result"]
+
+
+def uv_program():
+    return os.environ.get("FURCA_TEST_UV") or shutil.which("uv")
+
+
+def fits(version, python):
+    """Whether a requires-python of bounds alone has room for a version."""
+    bounds = [(bound.lstrip("<>="), bound[0]) for bound in python.split(",") if bound]
+    key = [int(number) for number in version.split(".")]
+    return all(key >= number if sign == ">" else key < number for number, sign in [([int(n) for n in text.split(".")], sign) for text, sign in bounds])
 
 
 def interpreters():
@@ -161,24 +173,48 @@ def test_others_keep_the_build_going(client, package):
     assert sum(text.startswith("making") for text in texts) == 1
 
 
-@pytest.mark.parametrize("point", ["env_scratch", "env_installed", "env_rename"])
-def test_killed_at_each_step(new_engine, package, point):
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_each_step_of_twenty_first_uses(new_engine, package, point):
+    """Whoever met the killed build is told; the next uses build it, once for all, and it is whole."""
     engine = new_engine(env=dict(PIP, FURCA_FAULT=point))
     client = engine.client()
     venv = create(client, spec(package()))
-    answer = client.call("build_env", 120, venv_id=venv)
-    assert answer["error_type"] == "environment", answer
-    assert not [name for name in os.listdir(engine.state_dir + "/envs") if not name.startswith(".")]
+    calls = [client.start("execute", code="import localpkg; localpkg.V", language="python", venv_id=venv) for _ in range(20)]
+    answers = [call.wait(120) for call in calls]
+    assert all(a["error_type"] == "environment" if not a["ok"] else a["result"] == "1.0" for a in answers), answers
+    assert [a for a in answers if not a["ok"]]
+    assert len([name for name in os.listdir(engine.state_dir + "/envs") if not name.startswith(".")]) == (point == "env_ready")
     engine.stop()
     second = Engine("--state-dir", engine.state_dir, env=PIP)
     try:
         again = second.client()
-        assert listed(again, venv)["state"] == "failed"
-        assert value(again, "import localpkg; localpkg.V", venv_id=venv) == "1.0"
-        assert eventually(lambda: not [n for n in os.listdir(engine.state_dir + "/envs") if n.startswith(".") and len(n) > 19], 10)
+        calls = [again.start("execute", code="import localpkg; localpkg.V", language="python", venv_id=venv) for _ in range(20)]
+        assert [call.wait(120)["result"] for call in calls] == ["1.0"] * 20
+        texts = [n[1]["text"] for n in again.notifications if n[0] == "env_progress"]
+        assert sum(text.startswith("making") for text in texts) == (point != "env_ready")
+        assert eventually(lambda: [len(name) for name in os.listdir(engine.state_dir + "/envs") if not name.startswith(".") or len(name) > 19] == [20], 10)
     finally:
         second.stop()
         second.clean()
+
+
+def test_an_interpreter_that_nobody_uses_is_dropped(new_engine, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"zygote_idle_s": 0.5}))
+    engine = new_engine("--config", str(config), env=PIP)
+    client = engine.client()
+    venv = built(client, EMPTY)
+
+    def interpreters_of_it():
+        return [pid for pid, command in engine.processes().items() if engine.state_dir + "/envs" in command]
+
+    assert value(client, "1", venv_id=venv) == 1
+    assert interpreters_of_it()
+    assert eventually(lambda: not interpreters_of_it(), 10), engine.processes()
+    where = dict(venv_id=venv, state_mode="stateful", session_name="s")
+    assert value(client, "x = 2; x", **where) == 2  # another is started, and stays while a session needs it
+    time.sleep(1.5)
+    assert len(interpreters_of_it()) > 1 and value(client, "x", **where) == 2
 
 
 def test_the_engine_killed_in_a_build_leaves_nothing_ready(engine, client, package):
@@ -285,38 +321,61 @@ def test_a_preload_is_there_before_the_code(client):
 
 
 # ----------------------------------------------------------------------------------------------------------- the package index
+@pytest.fixture(params=["pip", "uv"])
+def indexed(request, new_engine):
+    """A client of an engine that builds with either tool."""
+    if request.param == "uv" and not uv_program():
+        pytest.skip("uv is not installed (set FURCA_TEST_UV to the program)")
+    return new_engine(env={"FURCA_ENV_TOOL": uv_program() if request.param == "uv" else "pip"}).client()
+
+
 @index
-def test_two_releases_of_one_library(client):
-    old, new = built(client, spec("attrs==22.1.0")), built(client, spec("attrs==24.2.0"))
+def test_two_releases_of_one_library(indexed):
+    old, new = built(indexed, spec("attrs==22.1.0")), built(indexed, spec("attrs==24.2.0"))
     code = "import importlib.metadata, attr\nimportlib.metadata.version('attrs')"
-    assert value(client, code, venv_id=old) == "22.1.0"
-    assert value(client, code, venv_id=new) == "24.2.0"
+    assert value(indexed, code, venv_id=old) == "22.1.0"
+    assert value(indexed, code, venv_id=new) == "24.2.0"
 
 
 @index
-def test_an_sdist_that_must_compile(client):
+def test_an_sdist_that_must_compile(indexed):
     if not shutil.which("gcc"):
         pytest.skip("gcc is not installed")
-    venv = built(client, spec("MarkupSafe==1.1.1", python=">=3.10"))
-    assert value(client, "import markupsafe; str(markupsafe.escape('<'))", venv_id=venv) == "&lt;"
+    venv = built(indexed, spec("MarkupSafe==1.1.1", python=">=3.10"))
+    assert value(indexed, "import markupsafe; str(markupsafe.escape('<'))", venv_id=venv) == "&lt;"
 
 
 @index
-def test_no_such_release(client):
-    answer = client.call("build_env", 120, venv_id=create(client, spec("six==0.0.99")))
+def test_no_such_release(indexed):
+    answer = indexed.call("build_env", 120, venv_id=create(indexed, spec("six==0.0.99")))
     assert answer["error_type"] == "environment" and "six" in answer["error"] and "version" in answer["suggestion"], answer
 
 
 @index
 @slow
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_a_compiled_package_in_each_python(indexed, version):
+    if version not in interpreters():
+        pytest.skip("Python %s is not found here" % version)
+    venv = built(indexed, spec("numpy", python="==%s.*" % version), 600)
+    where = dict(venv_id=venv, state_mode="stateful", session_name="s")
+    assert value(indexed, "import sys, numpy\nx = numpy.arange(6.0)\n'%d.%d' % sys.version_info[:2]", **where) == version
+    assert value(indexed, "x[:] = 0\nfloat(x.sum())", **dict(where, state_mode="read_only")) == 0
+    assert value(indexed, "float(x.sum())", **where) == 15
+
+
+@index
+@slow
 @pytest.mark.parametrize("requirement, python", [("numpy==1.26.*", ">=3.9,<3.13"), ("numpy>=2", ">=3.10"), ("pandas==1.5.*", ">=3.9,<3.12"), ("pandas>=2", "")])
-def test_a_frame_in_an_environment_is_seen_by_a_read(client, requirement, python):
+def test_a_frame_in_an_environment_is_seen_by_a_read(indexed, requirement, python):
+    if not any(fits(version, python) for version in interpreters()):
+        pytest.skip("no Python %s is found here" % python)
     others = ["numpy<2"] if requirement == "pandas==1.5.*" else []
-    venv = built(client, spec(requirement, *others, python=python), 600)
+    venv = built(indexed, spec(requirement, *others, python=python), 600)
     module = requirement.split("=")[0].rstrip(">")
     where = dict(venv_id=venv, state_mode="stateful", session_name="s")
     make = {"numpy": "x = numpy.arange(6.0)", "pandas": "x = pandas.DataFrame({'a': range(6)})"}[module]
-    value(client, "import %s\n%s\n%s.__version__" % (module, make, module), **where)
+    value(indexed, "import %s\n%s\n%s.__version__" % (module, make, module), **where)
     change = {"numpy": "x.sort(); x[:] = 0; float(x.sum())", "pandas": "x.loc[:, 'a'] = 0; int(x['a'].sum())"}[module]
-    assert value(client, change, **dict(where, state_mode="read_only")) == 0
-    assert value(client, "int(x.sum()) if '%s' == 'numpy' else int(x['a'].sum())" % module, **where) == 15
+    assert value(indexed, change, **dict(where, state_mode="read_only")) == 0
+    assert value(indexed, "int(x.sum()) if '%s' == 'numpy' else int(x['a'].sum())" % module, **where) == 15

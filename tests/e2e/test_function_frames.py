@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from furcalib import Engine
-from test_envs import PIP, built, index, slow, spec
-from test_envtool import uv_program
+from test_envs import PIP, built, index, slow, spec, uv_program
 from test_functions import add, py  # noqa: F401
 
 numpy = pytest.importorskip("numpy")
