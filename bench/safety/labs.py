@@ -125,6 +125,7 @@ def probes():
         "tun": os.path.exists("/dev/net/tun"), "fuse": os.path.exists("/dev/fuse"), "kmsg": os.path.exists("/dev/kmsg"),
         "mem": works("import os; os.open('/dev/mem', os.O_RDWR)"), "latency": os.path.exists("/dev/cpu_dma_latency"),
         "loop-control": os.path.exists("/dev/loop-control"), "sysrq": os.path.exists("/proc/sysrq-trigger"),
+        "sysfs": os.access("/sys/kernel/mm/transparent_hugepage/enabled", os.W_OK),
         "cgroup": bool(cgroup), "cpus": len(os.sched_getaffinity(0)) > 1, "pkill": bool(shutil.which("pkill")), "lonely": True,
         "swapfile": False, "quota": False,
     }
