@@ -50,7 +50,7 @@ def test_tools_are_capabilities_in_python_and_bash(start):
         return next(t for t in server.request("tools/list")["result"]["tools"] if t["name"] == "execute_code")["description"]
 
     assert eventually(lambda: "box.add(a, b): Adds two numbers." in description() and "box.put(key, value) [not in read_only]" in description(), 30)
-    assert any(n["method"] == "notifications/tools/list_changed" for n in server.notifications)
+    assert eventually(lambda: any(n["method"] == "notifications/tools/list_changed" for n in server.notifications))
     run = lambda code, **more: server.python(code, session_name="s", **more)  # noqa: E731
     assert value(run("capabilities.box.add(2, b=40)")) == 42
     assert value(run("capabilities.box.add(2, 3)")) == 5
