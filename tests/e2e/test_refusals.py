@@ -192,6 +192,7 @@ CASES = [
     case("offer-unknown", "register_capabilities", {"capabilities": [{"name": "a", "efect": "read"}]}, mcp=False),
     case("offer-name", "register_capabilities", {"capabilities": [{"name": "ok"}, {"name": "a..b"}]}, mcp=False),
     case("offer-effect", "register_capabilities", {"capabilities": [{"name": "a", "effect": "none"}]}, mcp=False),
+    case("offer-objects", "register_capabilities", {"capabilities": [{"name": "a", "objects": "yes"}]}, mcp=False),
     case("offer-doc", "register_capabilities", {"capabilities": [{"name": "a", "doc": "d" * 70000}]}, mcp=False),
     case("offer-params", "register_capabilities", {"capabilities": [{"name": "a", "params": ["d" * 70000]}]}, mcp=False),
     case("offer-many", "register_capabilities", {"capabilities": [{"name": "a%d" % i} for i in range(5000)]}, mcp=False),
