@@ -409,6 +409,40 @@ def test_langchain_package(engine):
     """)
 
 
+def test_langgraph_package(engine):
+    """An agent as LangGraph has them: a graph of a model and a ToolNode. The model is scripted; what it is refused, it corrects."""
+    with_package(engine, "langchain-core", "langgraph", code="""
+        from langchain_core.messages import AIMessage, HumanMessage
+        from langgraph.graph import END, START, MessagesState, StateGraph
+        from langgraph.prebuilt import ToolNode, tools_condition
+        from furca.adapters.langchain import execute_code_tool
+        steps = [dict(code="rows = list(range(10))", session_name="graph"),
+                 dict(code="rows.clear(); len(rows)", state_mode="read_only"),
+                 dict(code="rows.clear(); len(rows)", state_mode="read_only", session_name="graph"),
+                 dict(code="len(rows)", state_mode="read_only", session_name="graph")]
+
+        def model(state):
+            done = sum(message.type == "tool" for message in state["messages"])
+            if done == len(steps):
+                return {"messages": [AIMessage("done")]}
+            call = {"name": "execute_code", "args": {"language": "python", **steps[done]}, "id": str(done), "type": "tool_call"}
+            return {"messages": [AIMessage("", tool_calls=[call])]}
+
+        with furca.Engine(path) as engine:
+            graph = StateGraph(MessagesState)
+            graph.add_node("model", model)
+            graph.add_node("tools", ToolNode([execute_code_tool(engine)]))
+            graph.add_edge(START, "model")
+            graph.add_conditional_edges("model", tools_condition)
+            graph.add_edge("tools", "model")
+            messages = graph.compile().invoke({"messages": [HumanMessage("look")]})["messages"]
+        tools = [message for message in messages if message.type == "tool"]
+        assert [message.artifact["ok"] for message in tools] == [True, False, True, True], tools
+        assert "session_name" in tools[1].content and tools[2].content.startswith("result: 0") and tools[3].content.startswith("result: 10"), tools
+        assert messages[-1].content == "done"
+    """)
+
+
 def test_smolagents_package(engine):
     with_package(engine, "smolagents", code='''
         from smolagents import CodeAgent, Model, ChatMessage, tool
