@@ -42,6 +42,7 @@ struct furca_host {
 	struct furca_init *cell;	 /* it lives in, or NULL: at the surface */
 	struct furca_cgroup *cgroup;	 /* it is bounded by, with its clones; or NULL */
 	uint64_t memory_limit, memory_peak; /* watched where there is no control group (watch.h); 0: not */
+	unsigned over_looks;		 /* in a row, that found it over */
 	bool over_memory;		 /* and ended for that */
 	uint64_t tag;			 /* its processes carry (limits.h); 0: not yet */
 	bool attached;			 /* a process that the engine has not started: it is let go, never killed */

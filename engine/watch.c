@@ -12,6 +12,12 @@
 /* Stacks and the like, which RLIMIT_DATA does not count: a process that it stopped in time may have a little more. */
 #define SLACK ((uint64_t)16 << 20)
 
+/*
+ * Looks in a row that find too much. One alone may have seen a clone of the process, which is counted with it until it has a tag of its own: its pages
+ * are the process's, or not yet, as the moment has it.
+ */
+#define OVER_LOOKS 2
+
 static struct furca_host *watched(const struct furca_engine *engine, uint64_t tag)
 {
 	for (struct furca_host *host = engine->hosts; host; host = host->next)
@@ -69,9 +75,15 @@ static void judge(struct furca_engine *engine, struct sum *sum)
 		add_up(engine, &again, 1, true);
 		bytes = again.largest + again.private_sum - again.largest_private;
 	}
-	host->memory_peak = FURCA_MAX(host->memory_peak, bytes);
-	if (bytes <= host->memory_limit + SLACK)
+	bool over = bytes > host->memory_limit + SLACK;
+	host->over_looks = over ? host->over_looks + 1 : 0;
+	if (over && host->over_looks < OVER_LOOKS)
 		return;
+	host->memory_peak = FURCA_MAX(host->memory_peak, bytes);
+	if (!over)
+		return;
+	furca_log(FURCA_LOG_WARN, "engine", "over its memory pid=%d bytes=%llu limit=%llu", (int)host->proc.pid, (unsigned long long)bytes,
+		  (unsigned long long)host->memory_limit);
 	host->over_memory = true;
 	furca_host_kill(host);
 	furca_limits_sweep(engine, host->tag);
