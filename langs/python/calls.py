@@ -23,7 +23,7 @@ COROUTINE = 0x80
 PURE_FUNCTIONS = frozenset(pure.FUNCTIONS)
 
 main = sys.modules["__main__"]
-_given = {"capabilities": capability.capabilities, "functions": capability.functions, "display": display.display}
+_given = {"capabilities": capability.capabilities, "functions": functions.functions, "display": display.display}
 _dunder = {}       # what a module's namespace must have
 _origins = {}      # name -> (call that first bound it, call that last did)
 

@@ -1,11 +1,10 @@
-"""The names `capabilities` and `functions`: calls that leave the session on lanes (bridge/wire/lane.h).
+"""The name `capabilities`, and calls that leave the session on lanes (bridge/wire/lane.h); stored functions go the same way (functions.py).
 
 A call blocks and gives its value, from any thread and from forked children. In a coroutine, a call that is awaited there, at
 once or by way of gather and the like (awaits.py tells), gives an awaitable instead, so that the event loop goes on.
 """
 
 import _contextvars
-import builtins
 import os
 import sys
 import weakref
@@ -14,68 +13,7 @@ CAPABILITY, FUNCTION, DESCRIBE, RELEASE, ANSWER, RAISED = 64, 65, 66, 67, 68, 69
 EXT_HANDLE, EXT_FRAME, EXT_TIME = 2, _frames.EXT, -1
 
 
-class CapabilityError(Exception):
-    """A capability or a stored function failed. Subclasses made on demand carry the remote type's name and, where it names a
-    built-in exception, are caught by `except` of that one too."""
-
-    type = "CapabilityError"
-    traceback = None
-    suggestion = None
-    reader = None  # the arguments could not be read, and nothing ran: the versions that are there
-
-    def __init__(self, message="", type=None, traceback=None, suggestion=None):
-        Exception.__init__(self, message)
-        self.message = message
-        if type is not None:
-            self.type = type
-        self.traceback = traceback
-        self.suggestion = suggestion
-
-    def __str__(self):
-        text = self.message
-        if self.suggestion:
-            text += "\n" + self.suggestion
-        return text
-
-    def __reduce__(self):
-        return (_rebuild, (self.type, self.message, self.traceback, self.suggestion))
-
-
-CapabilityError.__module__ = "capabilities"
-_kinds = {}
-_NOT_BASES = ("StopIteration", "StopAsyncIteration", "Exception", "BaseException", "SyntaxError", "IndentationError", "TabError")
-
-
-def _kind(name):
-    kind = _kinds.get(name)
-    if kind is None:
-        base = getattr(builtins, name, None)
-        bases = (CapabilityError,)
-        if isinstance(base, type) and issubclass(base, Exception) and name not in _NOT_BASES:
-            bases = (CapabilityError, base)
-        space = {"type": name, "__module__": "capabilities", "__doc__": CapabilityError.__doc__, "__str__": CapabilityError.__str__}
-        try:
-            kind = type(CapabilityError)(name, bases, space)
-        except TypeError:
-            kind = type(CapabilityError)(name, (CapabilityError,), space)
-        if len(_kinds) < 1000:
-            _kinds[name] = kind
-    return kind
-
-
-def failed(name, message, traceback=None, suggestion=None, reader=None):
-    """The exception of a call that failed; called from C."""
-    name = name or "CapabilityError"
-    word = name.rpartition(".")[2]
-    kind = CapabilityError if name == "CapabilityError" else _kind(word if word.isidentifier() else "CapabilityError")
-    error = kind.__new__(kind)
-    CapabilityError.__init__(error, message or name, name, traceback, suggestion)
-    if reader is not None:
-        error.reader = reader
-    return error
-
-
-_rebuild = failed
+CapabilityError = failures.CapabilityError
 
 
 class Handle:
@@ -428,6 +366,11 @@ def _bound(frame, own):
     return bound
 
 
+def bound_here(frame):
+    """The same where a name is looked up, which goes with what is found."""
+    return _bound(frame if limits else None, None)
+
+
 def enter(filename, names):
     """A stored function begins. What to give to leave()."""
     if names is None:
@@ -457,7 +400,7 @@ def _running_loop():
     return events._get_running_loop() if events else None
 
 
-def _invoke(kind, name, args, kwargs, extra, frame, own=None):
+def invoke(kind, name, args, kwargs, extra, frame, own=None):
     if _unused:
         give_back()
     extra = _with_bound(extra, frame, own)
@@ -529,7 +472,7 @@ def _describe():
 calls_begun = [0]  # counts calls, so that descriptions are asked for once in each
 
 
-def _entries(group):
+def entries(group):
     entries = _describe().get(group) or ()
     return {entry["name"]: entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)}
 
@@ -566,7 +509,7 @@ class Capability:
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):
             if name == "__signature__":
-                signature = _signature(_entries("capabilities").get(self._name) or {})
+                signature = _signature(entries("capabilities").get(self._name) or {})
                 if signature is not None:
                     return signature
             elif name == "__name__":
@@ -582,16 +525,16 @@ class Capability:
     def __call__(self, *args, **kwargs):
         if not self._name:
             raise TypeError("name a capability: capabilities.NAME(...)")
-        return _invoke(CAPABILITY, self._name, args, kwargs, None, sys._getframe(1), self._own)
+        return invoke(CAPABILITY, self._name, args, kwargs, None, sys._getframe(1), self._own)
 
     def __dir__(self):
         prefix = self._name + "." if self._name else ""
-        names = {name[len(prefix):].split(".")[0] for name in _entries("capabilities") if name.startswith(prefix)}
+        names = {name[len(prefix):].split(".")[0] for name in entries("capabilities") if name.startswith(prefix)}
         return sorted(names | ({"map"} if not self._name else set()))
 
     @property
     def __doc__(self):
-        entry = _entries("capabilities").get(self._name)
+        entry = entries("capabilities").get(self._name)
         if entry is None:
             names = dir(self)
             return "Capabilities of the agent: %s" % (", ".join(names) or "none are registered")
@@ -601,7 +544,7 @@ class Capability:
         return "<capability %s>" % self._name if self._name else "<capabilities: %s>" % ", ".join(dir(self))
 
     def __reduce__(self):
-        return (_restore, ("capabilities", self._name, self._own))
+        return (_restore, (self._name, self._own))
 
 
 class Capabilities(Capability):
@@ -632,94 +575,10 @@ class Capabilities(Capability):
         return values
 
 
-def _coordinate(state_mode, session, session_id, session_name):
-    """Where a function is to run, as fields of its call. `session` is a number or a name."""
-    if session is not None:
-        if isinstance(session, bool) or not isinstance(session, (int, str)):
-            raise TypeError("session is a session's number or its name, not %s" % type(session).__name__)
-        if isinstance(session, int):
-            session_id = session
-        else:
-            session_name = session
-    where = {"state_mode": state_mode, "session_id": session_id, "session_name": session_name}
-    return {key: value for key, value in where.items() if value is not None}
-
-
-class Function:
-    """A stored function. Called plainly, it runs in this namespace where it is for the own interpreter, else as a stateless call;
-    .stateful(...), .stateless(...) and .read_only(...) say so, with session= (a number or a name) where it is to run."""
-
-    __slots__ = ("_name", "_where", "_own", "__weakref__")
-
-    def __init__(self, name, where=None, own=None):
-        self._name = name
-        self._where = where
-        self._own = own
-
-    def _call(self, args, kwargs, where, frame):
-        return _invoke(FUNCTION, self._name, args, kwargs, where, frame, self._own)
-
-    def on(self, state_mode=None, session_id=None, session_name=None, session=None):
-        """The same function at another coordinate; its arguments may have any name then."""
-        return Function(self._name, _coordinate(state_mode, session, session_id, session_name), self._own)
-
-    def __call__(self, *args, **kwargs):
-        return self._call(args, kwargs, self._where, sys._getframe(1))
-
-    def stateful(self, *args, session=None, session_id=None, session_name=None, **kwargs):
-        """Runs it in a session, which keeps what it does. None named: in this namespace if it is for it, else in session 0 of its kind."""
-        return self._call(args, kwargs, _coordinate("stateful", session, session_id, session_name), sys._getframe(1))
-
-    def stateless(self, *args, **kwargs):
-        """Runs it in a fresh process."""
-        return self._call(args, kwargs, {"state_mode": "stateless"}, sys._getframe(1))
-
-    def read_only(self, *args, session=None, session_id=None, session_name=None, **kwargs):
-        """Runs it in a copy of a session, as it was committed last; of this one if none is named."""
-        return self._call(args, kwargs, _coordinate("read_only", session, session_id, session_name), sys._getframe(1))
-
-    @property
-    def __doc__(self):
-        entry = _entries("functions").get(self._name) or {}
-        return entry.get("doc") or "The stored function %s." % self._name
-
-    def __repr__(self):
-        return "<stored function %s>" % self._name
-
-    def __reduce__(self):
-        return (_restore, ("functions", self._name, self._own))
-
-
-class Functions:
-    """The stored functions: functions.NAME(...)."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name):
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        return Function(name, None, _bound(sys._getframe(1) if limits else None, None))
-
-    def __getitem__(self, name):
-        return Function(name, None, _bound(sys._getframe(1) if limits else None, None))
-
-    def __dir__(self):
-        return sorted(_entries("functions"))
-
-    def __repr__(self):
-        return "<functions: %s>" % ", ".join(dir(self))
-
-    def __reduce__(self):
-        return (_restore, ("functions", ""))
-
-
 capabilities = Capabilities("")
-functions = Functions()
-for _each in (Capability, Capabilities, Function, Functions):
+for _each in (Capability, Capabilities):
     _each.__module__ = "capabilities"
 
 
-def _restore(root, name, own=None):
-    if root == "functions":
-        return Function(name, None, own) if name else functions
+def _restore(name, own=None):
     return Capability(name, own) if name else capabilities

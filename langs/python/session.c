@@ -351,7 +351,7 @@ fail:
 
 static int load(PyObject *host_module)
 {
-	PyObject *modules = load_modules(host_module), *streams, *wire, *frames;
+	PyObject *modules = load_modules(host_module), *streams, *wire, *frames, *failures;
 	struct furca_lanes_hooks hooks;
 
 	if (!modules)
@@ -360,6 +360,7 @@ static int load(PyObject *host_module)
 	streams = PyDict_GetItemString(modules, "streams");
 	wire = PyDict_GetItemString(modules, "capability");
 	frames = PyDict_GetItemString(modules, "_frames");
+	failures = PyDict_GetItemString(modules, "failures");
 	Py_INCREF(session.calls);
 	session.flush = PyObject_GetAttrString(streams, "flush");
 	hooks = (struct furca_lanes_hooks){
@@ -368,7 +369,7 @@ static int load(PyObject *host_module)
 		.pack_out = PyObject_GetAttrString(wire, "pack_out_hook"),
 		.serve = PyObject_GetAttrString(wire, "serve"),
 		.let_go = PyObject_GetAttrString(wire, "let_go"),
-		.failed = PyObject_GetAttrString(wire, "failed"),
+		.failed = PyObject_GetAttrString(failures, "failed"),
 		.buffers = PyObject_GetAttrString(frames, "Buffers"),
 		.store = PyObject_GetAttrString(frames, "store"),
 		.read = PyObject_GetAttrString(frames, "read"),
