@@ -1,16 +1,19 @@
 /*
  * furca-bench-capability: what calls out of sessions cost. One in flight: code in a session calls a capability of this process, against a Python
  * process that is asked by lines of JSON over pipes. Under load: the engine's own loop and streams answer 20 lanes with 16 calls in flight each, against
- * an epoll loop over the same kind of sockets; and how often the kernel is called for each message.
+ * an epoll loop over the same kind of sockets; and how often the kernel is called for each message. And a lane's shared memory against bare futexes.
  */
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +23,7 @@
 #include "bench/execute.h"
 #include "bridge/wire/frame.h"
 #include "bridge/wire/pack.h"
+#include "bridge/wire/ring.h"
 #include "engine/stream.h"
 #include "include/furca.h"
 
@@ -349,6 +353,139 @@ static int under_load(void)
 	return 0;
 }
 
+/* ------------------------------------------------------------------------------------------------------- shared memory */
+
+enum { TRIPS = 2000 };
+
+/* A lane's shared memory with a process that answers behind it, and next to it two bare words for what a futex takes by itself. */
+static struct {
+	struct furca_ring ring;
+	uint32_t *words;
+	pid_t pid;
+} shared;
+
+static void futex_until(uint32_t *word, uint32_t not_this)
+{
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == not_this)
+		(void)syscall(SYS_futex, word, FUTEX_WAIT, not_this, NULL, NULL, 0);
+}
+
+static void futex_step(uint32_t *word)
+{
+	(void)__atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
+	(void)syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* The next frames of the other side; waits for them. */
+static ssize_t next_frames(struct furca_ring *ring, uint8_t *bytes)
+{
+	bool by_socket;
+	ssize_t n;
+
+	while ((n = furca_ring_read(ring, bytes)) == 0)
+		if (!furca_ring_heard(ring, &by_socket) && furca_ring_sleep(ring, FURCA_RING_FUTEX))
+			furca_ring_wait(ring, 1000);
+	return n;
+}
+
+/* The words: two that step in turn; one that counts rounds; and whether the round is for them. */
+enum { ASKS, ANSWERS, ROUND, BARE };
+
+/* Answers each question by the ring, or each step of one word by one of the other. */
+static _Noreturn void answer_shared(int memory)
+{
+	static uint8_t bytes[FURCA_RING_BYTES];
+	struct furca_frame_view frame;
+	struct furca_ring ring;
+	size_t need;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (furca_ring_open(&ring, memory) < 0)
+		_exit(1);
+	for (uint32_t round = 0, asked = 0;; round++) {
+		futex_until(&shared.words[ROUND], round);
+		bool bare = shared.words[BARE];
+
+		for (uint32_t i = 0; i < TRIPS; i++) {
+			if (bare) {
+				futex_until(&shared.words[ASKS], asked++);
+				futex_step(&shared.words[ANSWERS]);
+			} else if (furca_frame_parse(bytes, (size_t)next_frames(&ring, bytes), 65536, &frame, &need, NULL) != 1 ||
+				   furca_ring_write(&ring, reply.data, reply.len) != 1) {
+				_exit(1);
+			} else {
+				(void)furca_ring_ring(&ring, false);
+			}
+		}
+	}
+}
+
+static int shared_open(void)
+{
+	FURCA_AUTO_FD struct furca_fd memory = FURCA_FD_NONE;
+
+	shared.words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared.words == MAP_FAILED || furca_ring_new(&shared.ring, &memory) < 0 || (shared.pid = fork()) < 0)
+		return -EIO;
+	if (shared.pid == 0)
+		answer_shared(memory.n);
+	return 0;
+}
+
+static void begin_round(bool bare)
+{
+	shared.words[BARE] = bare;
+	futex_step(&shared.words[ROUND]);
+}
+
+static int bare_trips(void *arg)
+{
+	begin_round(true);
+	for (uint32_t i = 0; i < TRIPS; i++) {
+		uint32_t before = __atomic_load_n(&shared.words[ANSWERS], __ATOMIC_ACQUIRE);
+
+		futex_step(&shared.words[ASKS]);
+		futex_until(&shared.words[ANSWERS], before);
+	}
+	return 0;
+}
+
+static int ring_trips(void *arg)
+{
+	static uint8_t bytes[FURCA_RING_BYTES];
+	struct furca_frame_view frame;
+	size_t need;
+
+	begin_round(false);
+	for (uint32_t i = 0; i < TRIPS; i++) {
+		if (furca_ring_write(&shared.ring, question.data, question.len) != 1)
+			return -EIO;
+		(void)furca_ring_ring(&shared.ring, false);
+		if (furca_frame_parse(bytes, (size_t)next_frames(&shared.ring, bytes), 65536, &frame, &need, NULL) != 1)
+			return -EIO;
+	}
+	return 0;
+}
+
+static int by_shared_memory(void)
+{
+	static struct furca_bench_series own = {.name = "2,000 round trips of frames, a lane's shared memory"},
+					 floor = {.name = "the same, two bare futexes", .role = FURCA_BENCH_LIMIT};
+	struct furca_bench_task tasks[] = {{.series = &floor, .run = bare_trips}, {.series = &own, .run = ring_trips}};
+	int r = shared_open();
+
+	if (r == 0)
+		r = furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? 10 : 40);
+	if (shared.pid > 0) {
+		(void)kill(shared.pid, SIGKILL);
+		(void)waitpid(shared.pid, NULL, 0);
+	}
+	if (r == 0)
+		(void)furca_bench_say(&(struct furca_bench_line){.name = "shared-memory lane / futex", .workload = "one frame there and one back at a time",
+								 .over = &own, .under = &floor, .sense = FURCA_BENCH_AT_MOST, .goal = 1.5});
+	return r;
+}
+
 int main(void)
 {
 	if (furca_bench_begin("bench capability: calls out of sessions", FURCA_BENCH_ONE_CPU) < 0)
@@ -356,5 +493,7 @@ int main(void)
 	int r = one_in_flight();
 	if (r == 0)
 		r = under_load();
+	if (r == 0)
+		r = by_shared_memory();
 	return r < 0 ? 1 : furca_bench_status();
 }

@@ -140,12 +140,14 @@ static int read_barriers(const char *key, json_t *value, unsigned *to, struct fu
 	return 0;
 }
 
+static const char *const lane_words[] = {"socket", "shared"};
+
 static int read_key(struct options *o, const char *key, json_t *value, struct furca_err *err)
 {
 	static const char *const keys[] = {"socket",  "state_dir", "workdir",	 "max_sessions", "timeout_s",
 					   "grace_s", "snapshots", "undo_depth", "require",	 "log_level",
 					   "zygote_idle_s", "env_max_bytes", "without",	 "max_memory_bytes",
-					   "max_processes", "copy_disk_bytes"};
+					   "max_processes", "copy_disk_bytes", "lanes"};
 	int i = 0, r;
 
 	switch (word(keys, FURCA_COUNT(keys), key)) {
@@ -185,6 +187,11 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 		return read_number(key, value, -1, 1e15, &o->engine.max_memory_bytes, err);
 	case 14:
 		return read_count(key, value, 0, 4194304, &o->engine.max_processes, err);
+	case 16:
+		r = read_word(key, value, lane_words, FURCA_COUNT(lane_words), &i, err);
+		if (r == 0)
+			o->engine.shared_lanes = i == 1;
+		return r;
 	case 15:
 		return read_number(key, value, 4096, 1e15, &o->engine.copy_disk_bytes, err);
 	default:

@@ -56,7 +56,7 @@ static void drop_pending(void *data, void *slot, furca_op_id id)
 	}
 }
 
-static void lane_free(struct lane *lane)
+void furca_lane_free(struct lane *lane)
 {
 	struct furca_lanes *lanes = lane->lanes;
 
@@ -67,6 +67,7 @@ static void lane_free(struct lane *lane)
 		lanes->open -= lane->open;
 	}
 	furca_lane_abandon(lane);
+	furca_lane_ring_done(lane);
 	*lane->prev = lane->next;
 	if (lane->next)
 		lane->next->prev = lane->prev;
@@ -89,7 +90,11 @@ void furca_lane_send(struct lane *lane, enum furca_frame number, uint64_t call, 
 		furca_fd_done(&fd);
 		buf.failed = -ENOMEM;
 	}
+	if (fd.n < 0 && !buf.failed && number != FURCA_LANE_LET_GO && furca_lane_ring_send(lane, &buf))
+		return;
 	int r = furca_stream_send(&lane->stream, &buf, &fd, fd.n >= 0);
+	if (r == 0 && lane->ring.memory)
+		(void)furca_ring_ring(&lane->ring, true);
 	if (r == -ENOBUFS)
 		(void)shutdown(lane->stream.fd.n, SHUT_RDWR); /* it reads nothing: the loop sees its end */
 	if (r < 0)
@@ -269,9 +274,8 @@ static void on_function(struct lane *lane, const struct furca_frame_view *frame,
 		furca_functions_lane(engine->functions, id, frame->body, frame->n_fds == 1 ? &fds[0] : NULL);
 }
 
-static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
+void furca_lane_frame(struct lane *lane, const struct furca_frame_view *frame, struct furca_fd *fds)
 {
-	struct lane *lane = owner;
 	struct furca_engine *engine = lane->lanes->engine;
 	struct furca_view handle;
 
@@ -289,22 +293,32 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 		if (furca_map_text(frame->body, "handle", &handle))
 			engine->events.release(engine->user, handle);
 		break;
+	case FURCA_LANE_BELL:
+		break; /* that it came is all that it says */
 	case FURCA_LANE_ANSWER:
 	case FURCA_LANE_RAISED:
 		if (!furca_lane_answered(lane, frame))
-			lane_free(lane);
+			furca_lane_free(lane);
 		break;
 	default:
-		lane_free(lane); /* no message of a lane: the sender is not one of our hosts */
+		furca_lane_free(lane); /* no message of a lane: the sender is not one of our hosts */
 	}
+}
+
+/* A frame of the socket. What the ring has was written before it. */
+static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
+{
+	if (furca_lane_ring_turn(owner))
+		furca_lane_frame(owner, frame, fds);
 }
 
 static void on_end(void *owner, int reason)
 {
-	lane_free(owner);
+	furca_lane_free(owner);
 }
 
-static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd)
+/* `memory`: borrowed, of a lane with shared memory; -1: none. */
+static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd, int memory)
 {
 	FURCA_AUTO_FD struct furca_fd socket = fd;
 	struct lane *lane;
@@ -315,12 +329,13 @@ static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd)
 	if (!lane)
 		return;
 	lane->lanes = lanes;
-	lane->takes_frames = kind == FURCA_LANE_OPEN_FRAMES;
+	lane->takes_frames = kind != FURCA_LANE_OPEN;
 	if (furca_stream_open(&lane->stream, lanes->engine->loop, furca_fd_take(&socket), FURCA_MAX_CAPABILITY, on_frame, on_end, lane) < 0) {
 		free(lane);
 		return;
 	}
-	furca_stream_gather(&lane->stream);
+	if (memory < 0)
+		furca_stream_gather(&lane->stream); /* with a ring few frames come here, and the bell must not ring before they are sent */
 	furca_stream_bound(&lane->stream, &lanes->held);
 	lane->prev = &lanes->first;
 	lane->next = lanes->first;
@@ -328,6 +343,8 @@ static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd)
 		lane->next->prev = &lane->next;
 	lanes->first = lane;
 	lanes->count++;
+	if (memory >= 0 && furca_lane_ring_open(lane, memory) < 0)
+		furca_lane_free(lane);
 }
 
 static void on_socket(void *owner, unsigned revents)
@@ -349,7 +366,9 @@ static void on_socket(void *owner, unsigned revents)
 			return;
 		}
 		if ((byte == FURCA_LANE_OPEN || byte == FURCA_LANE_OPEN_FRAMES) && n_fds == 1)
-			open_lane(lanes, byte, furca_fd_take(&fds[0]));
+			open_lane(lanes, byte, furca_fd_take(&fds[0]), -1);
+		else if (byte == FURCA_LANE_OPEN_SHARED && n_fds == 2 && lanes->engine->config.shared_lanes)
+			open_lane(lanes, byte, furca_fd_take(&fds[0]), fds[1].n);
 		furca_fds_done(fds, n_fds);
 	}
 }
@@ -381,7 +400,7 @@ void furca_lanes_close(struct furca_lanes *lanes)
 	lanes->call = NULL;
 	furca_loop_drop(lanes->engine->loop, &lanes->op);
 	while (lanes->first)
-		lane_free(lanes->first);
+		furca_lane_free(lanes->first);
 	furca_fd_done(&lanes->socket);
 	if (lanes->own_owner)
 		lanes->engine->events.owner_gone(lanes->engine->user, lanes->own_owner);

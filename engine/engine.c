@@ -13,6 +13,7 @@
 #include "engine/capability.h"
 #include "engine/cells.h"
 #include "engine/cgroup.h"
+#include "bridge/wire/lane.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/function.h"
@@ -116,7 +117,7 @@ static int engine_start(struct furca_engine *engine, struct furca_err *err)
 {
 	struct furca_proc init = FURCA_PROC_NONE;
 	struct furca_fd control = FURCA_FD_NONE;
-	int r = make_dirs(engine, err);
+	int r = setenv(FURCA_LANES_VARIABLE, engine->config.shared_lanes ? "shared" : "socket", 1) < 0 ? -errno : make_dirs(engine, err);
 
 	if (r == 0)
 		r = furca_init_start(&init, &control, err);

@@ -33,6 +33,7 @@ struct furca_engine_config {
 	double max_memory_bytes;    /* of all that the engine starts, together; 0: nine tenths of the machine's; negative: not bounded */
 	unsigned max_processes;	    /* the same in processes and threads; 0: not bounded */
 	double copy_disk_bytes;	    /* what a read-only call may write; 0: 1 GiB */
+	bool shared_lanes;	    /* capability calls of Python sessions by shared memory (bridge/wire/ring.h) */
 	double env_max_bytes;	    /* environments not used lately are removed past this; 0: never */
 };
 

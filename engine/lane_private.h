@@ -1,6 +1,7 @@
 /* What capability.c and object.c share; nobody else includes it. */
 #pragma once
 
+#include "bridge/wire/ring.h"
 #include "engine/capability.h"
 #include "engine/engine.h"
 
@@ -11,6 +12,9 @@ struct lane {
 	unsigned open;	  /* its calls that were not answered */
 	unsigned serving; /* calls of objects that it was sent */
 	bool takes_frames;
+	struct furca_ring ring; /* shared memory, where it has any */
+	furca_op_id ring_op;
+	bool *turning; /* on the stack of a turn of the ring; cleared where the lane goes */
 };
 
 /* A call on a lane that has not been answered: a slot of engine->capability_calls. */
@@ -43,3 +47,15 @@ bool furca_lane_answered(struct lane *lane, const struct furca_frame_view *frame
 
 /* The lane goes: calls of objects that it was sent end. */
 void furca_lane_abandon(struct lane *lane);
+
+/* A frame of the lane, however it came. May free the lane. */
+void furca_lane_frame(struct lane *lane, const struct furca_frame_view *frame, struct furca_fd *fds);
+void furca_lane_free(struct lane *lane);
+
+/* engine/lane_ring.c. Takes the shared memory of a lane into use (borrowed); 0 or -errno, then the lane is as before. */
+int furca_lane_ring_open(struct lane *lane, int memory);
+/* Whether a finished frame went by the ring. */
+bool furca_lane_ring_send(struct lane *lane, const struct furca_buf *frame);
+/* Takes what is in the ring, and waits for more. False: the lane has gone. To be called before a frame of the socket is looked at. */
+bool furca_lane_ring_turn(struct lane *lane);
+void furca_lane_ring_done(struct lane *lane);

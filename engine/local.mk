@@ -7,7 +7,7 @@ libfurca_engine_la_SOURCES = \
 	engine/call.c engine/call.h \
 	engine/call_judge.c \
 	engine/call_run.c \
-	engine/capability.c engine/capability.h engine/lane_private.h engine/object.c \
+	engine/capability.c engine/capability.h engine/lane_private.h engine/lane_ring.c engine/object.c \
 	engine/cells.c engine/cells.h \
 	engine/cgroup.c engine/cgroup.h \
 	engine/commit.c \

@@ -92,6 +92,7 @@ int furca_loop_new(struct furca_loop **ret, struct furca_err *err)
 	}
 	loop->provided = buffers_setup(loop) == 0;
 	loop->multi_accept = loop->multi_poll = true;
+	loop->futexes = furca_loop_probe_futex(loop);
 	loop->scratch = malloc(BUFFER_SIZE);
 	if (!loop->scratch) {
 		furca_loop_free(FURCA_TAKE(loop));
@@ -103,7 +104,7 @@ int furca_loop_new(struct furca_loop **ret, struct furca_err *err)
 
 void furca_loop_plain(struct furca_loop *loop)
 {
-	loop->provided = loop->multi_accept = loop->multi_poll = false;
+	loop->provided = loop->multi_accept = loop->multi_poll = loop->futexes = false;
 }
 
 static void free_op(void *data, void *slot, furca_op_id id)
@@ -180,6 +181,9 @@ static void arm(struct furca_loop *loop, struct op *op, furca_op_id id)
 	case OP_SIGNALS:
 		io_uring_prep_poll_add(sqe, op->fd, POLLIN);
 		break;
+	case OP_FUTEX:
+		furca_loop_prep_futex(sqe, op);
+		break;
 	case OP_TIMER:
 	case OP_DEFER:
 		break; /* never armed */
@@ -235,6 +239,18 @@ int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furc
 	if (!op)
 		return -ENOBUFS;
 	op->buf = furca_buf_take(buf);
+	arm(loop, op, *ret);
+	return 0;
+}
+
+int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_futex_fn *fn, void *owner, furca_op_id *ret)
+{
+	struct op *op = loop->futexes ? add(loop, OP_FUTEX, -1, (void (*)(void))fn, owner, ret) : NULL;
+
+	if (!op)
+		return loop->futexes ? -ENOBUFS : -EOPNOTSUPP;
+	op->word = word;
+	op->events = value;
 	arm(loop, op, *ret);
 	return 0;
 }
@@ -445,6 +461,15 @@ static void signalled(struct furca_loop *loop, struct op *op, furca_op_id id)
 		arm(loop, op, id);
 }
 
+static void changed(struct furca_loop *loop, struct op *op, furca_op_id id)
+{
+	furca_futex_fn *fn = (furca_futex_fn *)op->fn;
+	void *owner = op->owner;
+
+	end_op(loop, op, id);
+	fn(owner);
+}
+
 static void dispatch(struct furca_loop *loop, const struct io_uring_cqe *cqe)
 {
 	struct op *op = cqe->user_data ? furca_ops_find(loop->ops, cqe->user_data) : NULL;
@@ -481,6 +506,9 @@ static void dispatch(struct furca_loop *loop, const struct io_uring_cqe *cqe)
 		break;
 	case OP_SIGNALS:
 		signalled(loop, op, id);
+		break;
+	case OP_FUTEX:
+		changed(loop, op, id);
 		break;
 	case OP_TIMER:
 	case OP_DEFER:

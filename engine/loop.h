@@ -84,6 +84,14 @@ int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furc
 typedef void furca_poll_fn(void *owner, unsigned revents);
 int furca_loop_poll(struct furca_loop *loop, int fd, unsigned events, furca_poll_fn *fn, void *owner, furca_op_id *ret);
 
+/*
+ * Calls fn once when the shared 32-bit futex at `word` no longer has that value, or was woken; spuriously too. -EOPNOTSUPP where the kernel cannot (before
+ * Linux 6.7). The word may be unmapped once the operation was cancelled.
+ */
+typedef void furca_futex_fn(void *owner);
+int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_futex_fn *fn, void *owner, furca_op_id *ret);
+bool furca_loop_has_futex(const struct furca_loop *loop);
+
 /* Calls fn once at or soon after `deadline_us` (base/clock.h); FURCA_NEVER never comes but can be cancelled. */
 typedef void furca_timer_fn(void *owner);
 int furca_loop_timer(struct furca_loop *loop, int64_t deadline_us, furca_timer_fn *fn, void *owner, furca_op_id *ret);

@@ -5,7 +5,7 @@
 
 #include "engine/loop.h"
 
-enum op_kind { OP_ACCEPT, OP_RECV, OP_SEND, OP_POLL, OP_TIMER, OP_DEFER, OP_SIGNALS };
+enum op_kind { OP_ACCEPT, OP_RECV, OP_SEND, OP_POLL, OP_TIMER, OP_DEFER, OP_SIGNALS, OP_FUTEX };
 
 struct op {
 	enum op_kind kind;
@@ -16,7 +16,8 @@ struct op {
 	bool multi;	   /* was asked for in the newer form */
 	bool in_heap;
 	int fd;
-	unsigned events;
+	unsigned events;   /* of a futex: the value */
+	const uint32_t *word;
 	void (*fn)(void);  /* of the type that belongs to `kind` */
 	void *owner;
 	uint64_t sequence; /* of its submission */
@@ -29,7 +30,7 @@ struct op {
 struct furca_loop {
 	struct io_uring ring;
 	struct furca_ops *ops;
-	bool ended, provided, multi_accept, multi_poll;
+	bool ended, provided, multi_accept, multi_poll, futexes;
 	uint64_t sequence, submitted; /* submission entries filled in, and those the kernel has seen */
 	uint64_t completions, enters;
 	struct io_uring_buf_ring *buffers;
@@ -42,6 +43,11 @@ struct furca_loop {
 
 /* Uses no multishot and no provided buffers, as on an older kernel. For tests; before the first operation. */
 void furca_loop_plain(struct furca_loop *loop);
+
+/* Whether the kernel waits for futexes in a ring (Linux 6.7). */
+bool furca_loop_probe_futex(struct furca_loop *loop);
+/* Fills in the entry for a wait on op->word. */
+void furca_loop_prep_futex(struct io_uring_sqe *sqe, const struct op *op);
 
 /* The timers' heap. add: 0 or -ENOMEM; keeps op->heap_at. first: deadline or FURCA_NEVER. due: takes the first that is due, or 0. */
 int furca_heap_add(struct furca_loop *loop, furca_op_id id, struct op *op);

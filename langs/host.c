@@ -577,7 +577,7 @@ int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang,
 	return furca_clone_init(err);
 }
 
-int furca_host_open_lane(const struct furca_host *host, char kind, struct furca_fd *ret,
+int furca_host_open_lane(const struct furca_host *host, char kind, int memory, struct furca_fd *ret,
 			 struct furca_err *err)
 {
 	int pair[2];
@@ -591,7 +591,7 @@ int furca_host_open_lane(const struct furca_host *host, char kind, struct furca_
 
 	if (r < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot hide a lane to the engine");
-	n = furca_fd_send(host->capability.n, &kind, 1, &theirs.n, 1);
+	n = furca_fd_send(host->capability.n, &kind, 1, (const int[]){theirs.n, memory}, memory < 0 ? 1 : 2);
 	if (n == 1)
 		return 0;
 	furca_fd_done(ret);

@@ -158,9 +158,9 @@ int furca_host_serve(struct furca_host *host);
 bool furca_host_is_self(const struct furca_host *host);
 
 /*
- * Makes a lane of a kind (bridge/wire/lane.h): *ret is its end for the caller, blocking, close-on-exec, at
+ * Makes a lane of a kind (bridge/wire/lane.h), with its shared memory (borrowed; -1: none): *ret is its end for the caller, blocking, close-on-exec, at
  * FURCA_HIDDEN_FD or above. Thread-safe; works in forked children of the user's. 0 or -errno:
  * -EPIPE where the engine is gone.
  */
-int furca_host_open_lane(const struct furca_host *host, char kind, struct furca_fd *ret,
+int furca_host_open_lane(const struct furca_host *host, char kind, int memory, struct furca_fd *ret,
 			 struct furca_err *err);

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -315,8 +316,40 @@ static int await(struct attempt *a)
 	return explain(page, r, a->err);
 }
 
+#define MAX_BLANKS 256
+
+/* Places that are mapped anew in clones; never forgotten, but those that are used again count once. */
+static struct {
+	_Atomic uintptr_t at;
+	_Atomic size_t size;
+} blanks[MAX_BLANKS];
+
+bool furca_clone_blank(const void *at, size_t size)
+{
+	for (size_t i = 0; i < MAX_BLANKS; i++) {
+		uintptr_t none = 0;
+
+		if (blanks[i].at == (uintptr_t)at && blanks[i].size == size)
+			return true;
+		if (blanks[i].at == 0 && atomic_compare_exchange_strong(&blanks[i].at, &none, (uintptr_t)at)) {
+			blanks[i].size = size;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What has been unmapped meanwhile may be others' memory now: only a hole is filled. */
+static void fill_blanks(void)
+{
+	for (size_t i = 0; i < MAX_BLANKS && blanks[i].at; i++)
+		(void)furca_raw(SYS_mmap, blanks[i].at, blanks[i].size, PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
 static int in_clone(void)
 {
+	fill_blanks();
 	furca_born_complete();
 	furca_timers_born();
 	if (furca_born.args->role != FURCA_CLONE_SNAPSHOT && furca_born.args->role != FURCA_CLONE_COPY)

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -111,6 +112,13 @@ int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *
  * 0, or -errno with *err saying what it is and what to do, as furca_clone would.
  */
 int furca_clone_hindered(struct furca_err *err);
+
+/*
+ * Memory that is left out of clones (MADV_DONTFORK), because it is shared with another process: each clone gets zeroed memory of its own there, before any
+ * of its threads runs, so that one which was about to look there meets zeros and no fault. For the life of the process and its clones; where the table is
+ * full nothing is noted, and false is given. Any thread.
+ */
+bool furca_clone_blank(const void *at, size_t size);
 
 /*
  * Whether one more task can be made now, by making one that ends at once: true, or false where a limit on processes is reached. Takes

@@ -13,6 +13,7 @@
  *                                        `frames`: the value may hold arrays and frames, for a reader that has these versions
  *   DESCRIBE    (no fields)   -> VALUE {capabilities: [{name, effect, doc?, params?}], functions: [{name, language, doc?}]}
  *   RELEASE     handle: str        no answer
+ *   BELL        (no fields)        wakes the engine, which then looks at the lane's shared memory
  *   ANSWER      value: any         to a CALL, with its number
  *   RAISED      type: str  message: str  traceback: str?      likewise
  * TO_LANE
@@ -30,4 +31,6 @@
 #pragma once
 
 #define FURCA_LANE_OPEN 'L'
+#define FURCA_LANE_OPEN_SHARED 'S' /* as 'F', with a second descriptor: the lane's shared memory (ring.h). Where the engine's configuration has it */
+#define FURCA_LANES_VARIABLE "FURCA_LANES" /* in a host's environment: "shared" where it has */
 #define FURCA_LANE_OPEN_FRAMES 'F' /* as 'L'; arrays and frames (ext 3) may come to it, their memory beside VALUE */

@@ -7,13 +7,15 @@ libfurca_wire_la_SOURCES = \
 	bridge/wire/memory.c bridge/wire/memory.h bridge/wire/pack.h \
 	bridge/wire/messages.c bridge/wire/messages.def bridge/wire/messages.h \
 	bridge/wire/nearest.c bridge/wire/nearest.h \
+	bridge/wire/ring.c bridge/wire/ring.h \
 	bridge/wire/value.c bridge/wire/value.h
 
 if HAVE_CHECK
 wire_unit_tests = \
 	tests/unit/test_value \
 	tests/unit/test_frame \
-	tests/unit/test_messages
+	tests/unit/test_messages \
+	tests/unit/test_ring
 check_PROGRAMS += $(wire_unit_tests)
 TESTS += $(wire_unit_tests)
 tests_unit_test_value_SOURCES = tests/unit/test_value.c tests/unit/harness.h tests/unit/random.h
@@ -22,6 +24,10 @@ tests_unit_test_value_LDADD = libfurca-wire.la libfurca-base.la $(CHECK_LIBS)
 tests_unit_test_frame_SOURCES = tests/unit/test_frame.c tests/unit/harness.h tests/unit/random.h
 tests_unit_test_frame_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_frame_LDADD = libfurca-wire.la libfurca-base.la $(CHECK_LIBS)
+tests_unit_test_ring_SOURCES = tests/unit/test_ring.c tests/unit/random.h
+tests_unit_test_ring_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_ring_CFLAGS = $(AM_CFLAGS) -pthread
+tests_unit_test_ring_LDADD = libfurca-wire.la libfurca-base.la $(CHECK_LIBS)
 tests_unit_test_messages_SOURCES = tests/unit/test_messages.c tests/unit/harness.h
 tests_unit_test_messages_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_messages_LDADD = libfurca-wire.la libfurca-base.la $(CHECK_LIBS)

@@ -288,7 +288,7 @@ static int exchange(const struct words *words, struct furca_buf *out, struct fur
 	size_t n_fds;
 	int r;
 
-	r = furca_host_open_lane(&furca_bash.host, FURCA_LANE_OPEN, &lane, err);
+	r = furca_host_open_lane(&furca_bash.host, FURCA_LANE_OPEN, -1, &lane, err);
 	if (r < 0)
 		return r;
 	r = furca_frame_send(lane.n, out->data, out->len, NULL, 0);

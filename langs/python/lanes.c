@@ -9,7 +9,9 @@
 
 #include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/ring.h"
 #include "langs/python/lanes_frame.h"
+#include "snapshot/clone.h"
 
 #include "base/banned.h"
 
@@ -28,6 +30,8 @@ struct lane {
 		      itself */
 	bool temporary; /* not the thread's */
 	struct furca_buf in;
+	struct furca_ring ring; /* the lane's shared memory, where it has any */
+	bool socket_due; /* with it: there may be more on the socket */
 	struct furca_fd fds[FURCA_FDS_MAX]; /* that came, of frames not read yet */
 	size_t n_fds;
 };
@@ -35,7 +39,14 @@ struct lane {
 static struct {
 	const struct furca_host *host;
 	pthread_key_t key;
+	bool shared;
 } lanes;
+
+/* Whether the lane belongs to this process image: in a clone and in a forked child its shared memory is not there. */
+static bool is_ours(const struct lane *lane)
+{
+	return lane->generation == lanes.host->generation && lane->pid == getpid();
+}
 
 static void lane_free(void *data)
 {
@@ -43,6 +54,8 @@ static void lane_free(void *data)
 
 	if (!lane)
 		return;
+	if (is_ours(lane))
+		furca_ring_done(&lane->ring);
 	furca_fd_done(&lane->fd);
 	furca_fds_done(lane->fds, lane->n_fds);
 	furca_buf_done(&lane->in);
@@ -54,13 +67,36 @@ void furca_lanes_init(const struct furca_host *host, const struct furca_lanes_ho
 	lanes.host = host;
 	furca_lane_hooks = *hooks;
 	(void)pthread_key_create(&lanes.key, lane_free);
+	const char *word = getenv(FURCA_LANES_VARIABLE);
+	lanes.shared = word && strcmp(word, "shared") == 0;
+}
+
+/* `memory`: of a lane with a ring; -1: none. */
+static int lane_open(char kind, int memory, struct furca_fd *ret, struct furca_err *err)
+{
+	int r = furca_host_open_lane(lanes.host, kind, memory, ret, err);
+
+	return r < 0 ? r : furca_fd_nonblock(ret->n, 1);
 }
 
 int furca_lane_open(struct furca_fd *ret, struct furca_err *err)
 {
-	int r = furca_host_open_lane(lanes.host, FURCA_LANE_OPEN_FRAMES, ret, err);
+	return lane_open(FURCA_LANE_OPEN_FRAMES, -1, ret, err);
+}
 
-	return r < 0 ? r : furca_fd_nonblock(ret->n, 1);
+/* With shared memory where that is wanted and can be had. */
+static int lane_connect(struct lane *lane, struct furca_err *err)
+{
+	FURCA_AUTO_FD struct furca_fd memory = FURCA_FD_NONE;
+
+	if (!lanes.shared || furca_ring_new(&lane->ring, &memory) < 0)
+		return furca_lane_open(&lane->fd, err);
+	/* A thread that waits here may be cloned, and then waits in the clone too. */
+	if (!furca_clone_blank(lane->ring.memory, FURCA_RING_MEMORY)) {
+		furca_ring_done(&lane->ring);
+		return furca_lane_open(&lane->fd, err);
+	}
+	return lane_open(FURCA_LANE_OPEN_SHARED, memory.n, &lane->fd, err);
 }
 
 static struct lane *lane_new(void)
@@ -76,7 +112,7 @@ static struct lane *lane_new(void)
 			      .generation = lanes.host->generation,
 			      .pid = getpid(),
 			      .in = {.max = FURCA_MAX_CAPABILITY * 2UL}};
-	if (furca_lane_open(&lane->fd, &err) == 0)
+	if (lane_connect(lane, &err) == 0)
 		return lane;
 	(void)furca_lane_raise(&err);
 	lane_free(lane);
@@ -90,7 +126,7 @@ static struct lane *lane_new(void)
 static struct lane *lane_get(void)
 {
 	struct lane *lane = pthread_getspecific(lanes.key);
-	bool ours = lane && lane->generation == lanes.host->generation && lane->pid == getpid();
+	bool ours = lane && is_ours(lane);
 
 	if (ours && lane->busy) {
 		lane = lane_new();
@@ -118,6 +154,9 @@ static void lane_put(struct lane *lane)
 /* A lane with a call that nobody waits for is closed: the engine drops the call. */
 static void lane_drop(struct lane *lane)
 {
+	if (is_ours(lane))
+		furca_ring_done(&lane->ring);
+	lane->ring = (struct furca_ring){0};
 	furca_fd_done(&lane->fd);
 	furca_fds_done(lane->fds, lane->n_fds);
 	lane->n_fds = 0;
@@ -142,6 +181,7 @@ struct exchange {
 	int memory; /* goes with its first byte; -1: none */
 	int error; /* errno that broke the lane, 0 none */
 	bool posts; /* nothing is answered */
+	bool begun; /* on the socket */
 };
 
 /* Receives what is there. Bytes, 0 at the end, or -errno. */
@@ -171,6 +211,7 @@ static void send_some(struct exchange *x)
 	ssize_t n = furca_fd_send(x->lane->fd.n, x->data, x->n, &x->memory, x->memory >= 0);
 
 	if (n > 0) {
+		x->begun = true;
 		x->data += n;
 		x->n -= (size_t)n;
 		x->memory = -1;
@@ -179,16 +220,79 @@ static void send_some(struct exchange *x)
 	}
 }
 
+/* Sends all of it by the ring, if it fits. */
+static bool send_by_ring(struct exchange *x)
+{
+	static const uint8_t bell[] = {4, 0, 0, 0, 0, FURCA_FRAME_VERSION, 0, 0, 0x93, FURCA_LANE_BELL, 0, 0x80};
+	struct furca_ring *ring = &x->lane->ring;
+
+	if (x->begun || x->memory >= 0 || furca_ring_write(ring, x->data, x->n) != 1)
+		return false;
+	x->n = 0;
+	/* A socket that takes no more wakes the engine by what is in it. */
+	if (furca_ring_ring(ring, false) == FURCA_RING_SOCKET)
+		(void)furca_fd_send(x->lane->fd.n, bell, sizeof(bell), NULL, 0);
+	return true;
+}
+
+/* Copies what is in the ring behind what was received. */
+static void read_ring(struct exchange *x)
+{
+	struct furca_buf *in = &x->lane->in;
+	ssize_t n = furca_buf_reserve(in, FURCA_RING_BYTES) < 0 ? -ENOMEM : furca_ring_read(&x->lane->ring, in->data + in->len);
+
+	if (n < 0)
+		x->error = (int)-n;
+	else
+		in->len += (size_t)n;
+}
+
+/* As exchange_step, where half a frame of the socket is neither sent nor received. */
+static void ring_step(struct exchange *x)
+{
+	struct furca_ring *ring = &x->lane->ring;
+	bool by_socket;
+
+	if (!furca_ring_heard(ring, &by_socket) && !x->lane->socket_due) {
+		if (furca_ring_sleep(ring, FURCA_RING_FUTEX)) {
+			furca_ring_wait(ring, LOOK_MS);
+			/* A thread that waited may find itself in a clone. */
+			if (!is_ours(x->lane)) {
+				x->error = EPIPE;
+				return;
+			}
+			furca_ring_awake(ring);
+		}
+		if (!furca_ring_heard(ring, &by_socket))
+			by_socket = true; /* the wait was over before anything came: whether the engine is there shows on the socket */
+	}
+	read_ring(x);
+	if (x->error || (!by_socket && !x->lane->socket_due))
+		return;
+	ssize_t n = lane_recv(x->lane);
+	x->lane->socket_due = n > 0;
+	if (n <= 0 && n != -EAGAIN)
+		x->error = n == 0 ? EPIPE : (int)-n;
+}
+
 /* Sends what goes and reads what is there, waiting at most once. Without the GIL. */
 static void exchange_step(struct exchange *x)
 {
 	struct pollfd p = {.fd = x->lane->fd.n, .events = POLLIN};
 	ssize_t n;
 
+	bool sent = x->n && x->lane->ring.memory && send_by_ring(x);
+	if (sent && (x->posts || x->lane->in.len > 0))
+		return; /* what has come already is looked at first */
+	if (x->lane->ring.memory && !x->n && x->lane->in.len == 0) {
+		ring_step(x);
+		return;
+	}
 	if (x->n)
 		send_some(x); /* mostly all of it, at once */
 	if (x->error)
 		return;
+	x->lane->socket_due = true;
 	if (x->n)
 		p.events |= POLLOUT;
 	if (poll(&p, 1, x->posts && !x->n ? 0 : LOOK_MS) <= 0)
@@ -357,7 +461,7 @@ PyObject *furca_lanes_post(PyObject *self, PyObject *args)
 	if (!lane)
 		return NULL;
 	if (furca_frame_make(&out, ++lane->last_call, &call) == 0) {
-		struct exchange x = {lane, out.bytes.data, out.bytes.len, -1, 0, true};
+		struct exchange x = {.lane = lane, .data = out.bytes.data, .n = out.bytes.len, .memory = -1, .posts = true};
 
 		good = post(&x);
 	}
@@ -401,7 +505,7 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 	if (furca_frame_make(&out, ++lane->last_call, &call) == 0)
 		values = PyList_New(1);
 	if (values) {
-		struct exchange x = {lane, out.bytes.data, out.bytes.len, out.memory.n, 0, false};
+		struct exchange x = {.lane = lane, .data = out.bytes.data, .n = out.bytes.len, .memory = out.memory.n};
 
 		values = collect(&x, lane->last_call, 1, values);
 	}
@@ -442,7 +546,7 @@ PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 	}
 	values = PyList_New(n);
 	if (values) {
-		struct exchange x = {lane, out.data, out.len, -1, 0, false};
+		struct exchange x = {.lane = lane, .data = out.data, .n = out.len, .memory = -1};
 
 		values = collect(&x, first, n, values);
 	}

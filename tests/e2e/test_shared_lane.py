@@ -1,0 +1,88 @@
+"""The same as over sockets, by shared memory: every test of capabilities, objects, values and hostile code with an engine that is configured so; and
+what is this lane's own."""
+import json
+import os
+import tempfile
+
+import pytest
+
+from conftest import Watched
+from furcalib import eventually
+
+# Their fixtures and tests run here again, with this module's engine.
+from test_capabilities import *  # noqa: F401,F403
+from test_codec import test_thousands_of_values_cross_and_come_back  # noqa: F401
+from test_hostile import test_an_attack_harms_nobody_else, watched  # noqa: F401
+from test_objects import *  # noqa: F401,F403
+from test_protocol import test_thousands_of_calls_from_many_sessions  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def _watched():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "config")
+        with open(path, "w") as f:
+            json.dump({"lanes": "shared"}, f)
+        watched = Watched("--config", path)
+        yield watched
+        found = watched.end()
+    assert not found, "\n".join(found)
+
+
+def maps(engine):
+    """Whether the engine has a lane's memory mapped."""
+    with open("/proc/%d/maps" % engine.pid) as f:
+        return f.read().count("memfd:furca-lane")
+
+
+def test_calls_go_by_shared_memory(engine):
+    client = engine.client()
+    client.register({"echo": lambda x: x})
+    code = "[capabilities.echo(i) for i in range(50)][-1]"
+    assert client.python(code, session_name="by", state_mode="stateful")["result"] == 49
+    assert maps(engine) == 1
+    client.call("close_session", session_name="by")
+    assert eventually(lambda: maps(engine) == 0, 5)
+
+
+def test_what_is_too_large_goes_by_the_socket(engine):
+    client = engine.client()
+    client.register({"echo": lambda x: x})
+    code = "r = []\nfor n in (10, 100_000, 262_000, 262_144, 300_000, 5_000_000, 7):\n    r.append(capabilities.echo('x' * n) == 'x' * n)\nr"
+    assert client.python(code, state_mode="stateless")["result"] == [True] * 7
+    code = "r = capabilities.map('echo', [[str(i) * 1000] for i in range(2000)])\n[i for i in range(2000) if r[i] != str(i) * 1000]"
+    assert client.python(code, state_mode="stateless")["result"] == []
+
+
+def test_copies_and_children_have_lanes_of_their_own(engine):
+    client = engine.client()
+    client.register({"echo": lambda x: x})
+    client.python("capabilities.echo(1)", session_name="own", state_mode="stateful")
+    assert client.python("capabilities.echo(2)", session_name="own", state_mode="read_only")["result"] == 2
+    code = ("import os\npid = os.fork()\nif pid == 0:\n    os._exit(capabilities.echo(3))\n"
+            "(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), capabilities.echo(4))")
+    assert client.python(code, session_name="own", state_mode="stateful")["result"] == [3, 4]
+    crash = client.python("import os; os.abort()", session_name="own", state_mode="stateful")
+    assert crash["state"] == "rolled_back"
+    assert client.python("capabilities.echo(5)", session_name="own", state_mode="stateful")["result"] == 5
+
+
+def test_a_thread_that_waits_is_cloned_and_harms_nothing(engine):
+    """Its lane's memory is not there in the clone."""
+    client = engine.client()
+    client.register({"slow": lambda: __import__("time").sleep(0.4), "echo": lambda x: x})
+    code = ("import threading, time\n"
+            "def work():\n    while not over: capabilities.slow(); capabilities.echo(1)\n"
+            "over = False\nts = [threading.Thread(target=work, daemon=True) for _ in range(4)]\n[t.start() for t in ts]\ntime.sleep(0.1)")
+    assert client.python(code, session_name="threads", state_mode="stateful")["ok"]
+    for i in range(8):
+        answer = client.python("import time; time.sleep(0.3); capabilities.echo(%d)" % i, session_name="threads", state_mode="read_only")
+        assert answer["ok"] and answer["result"] == i, answer
+    assert client.python("over = True\n[t.join() for t in ts]\ncapabilities.echo(9)", session_name="threads", state_mode="stateful")["result"] == 9
+
+
+def test_an_interrupt_ends_a_wait(engine):
+    client = engine.client()
+    client.register({"slow": lambda: __import__("time").sleep(5)})
+    answer = client.python("capabilities.slow()", session_name="wait", state_mode="stateful", timeout_s=0.5)
+    assert answer["error_type"] == "timeout" and answer["state"] != "rolled_back", answer
