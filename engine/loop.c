@@ -18,7 +18,6 @@
 #define ENTRIES 256U
 #define MAX_OPERATIONS 32768U
 #define BUFFERS 64U /* a power of two */
-#define BUFFER_SIZE 32768U
 #define BUFFER_GROUP 1
 #define PAUSE_US 100000 /* before accepting goes on when descriptors have run out */
 
@@ -53,11 +52,11 @@ static int buffers_setup(struct furca_loop *loop)
 	int r = io_uring_register_buf_ring(&loop->ring, &reg, 0);
 	if (r < 0)
 		return r;
-	loop->bytes = malloc((size_t)BUFFERS * BUFFER_SIZE);
+	loop->bytes = malloc((size_t)BUFFERS * FURCA_LOOP_BUFFER);
 	if (!loop->bytes)
 		return -ENOMEM;
 	for (unsigned i = 0; i < BUFFERS; i++)
-		io_uring_buf_ring_add(loop->buffers, loop->bytes + (size_t)i * BUFFER_SIZE, BUFFER_SIZE,
+		io_uring_buf_ring_add(loop->buffers, loop->bytes + (size_t)i * FURCA_LOOP_BUFFER, FURCA_LOOP_BUFFER,
 				      (unsigned short)i, io_uring_buf_ring_mask(BUFFERS), (int)i);
 	io_uring_buf_ring_advance(loop->buffers, BUFFERS);
 	return 0;
@@ -65,7 +64,7 @@ static int buffers_setup(struct furca_loop *loop)
 
 static void buffer_back(struct furca_loop *loop, unsigned short id)
 {
-	io_uring_buf_ring_add(loop->buffers, loop->bytes + (size_t)id * BUFFER_SIZE, BUFFER_SIZE, id,
+	io_uring_buf_ring_add(loop->buffers, loop->bytes + (size_t)id * FURCA_LOOP_BUFFER, FURCA_LOOP_BUFFER, id,
 			      io_uring_buf_ring_mask(BUFFERS), 0);
 	io_uring_buf_ring_advance(loop->buffers, 1);
 }
@@ -93,7 +92,7 @@ int furca_loop_new(struct furca_loop **ret, struct furca_err *err)
 	loop->provided = buffers_setup(loop) == 0;
 	loop->multi_accept = loop->multi_poll = true;
 	loop->futexes = furca_loop_probe_futex(loop);
-	loop->scratch = malloc(BUFFER_SIZE);
+	loop->scratch = malloc(FURCA_LOOP_BUFFER);
 	if (!loop->scratch) {
 		furca_loop_free(FURCA_TAKE(loop));
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the event loop");
@@ -145,7 +144,7 @@ static struct io_uring_sqe *next_sqe(struct furca_loop *loop)
 }
 
 /* Asks the kernel for the operation, as its kind and what the kernel can do say. */
-static void arm(struct furca_loop *loop, struct op *op, furca_op_id id)
+void furca_op_arm(struct furca_loop *loop, struct op *op, furca_op_id id)
 {
 	struct io_uring_sqe *sqe = next_sqe(loop);
 
@@ -213,7 +212,7 @@ static int start(struct furca_loop *loop, enum op_kind kind, int fd, unsigned ev
 	if (!op)
 		return -ENOBUFS;
 	op->events = events;
-	arm(loop, op, *ret);
+	furca_op_arm(loop, op, *ret);
 	return 0;
 }
 
@@ -239,7 +238,7 @@ int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furc
 	if (!op)
 		return -ENOBUFS;
 	op->buf = furca_buf_take(buf);
-	arm(loop, op, *ret);
+	furca_op_arm(loop, op, *ret);
 	return 0;
 }
 
@@ -251,7 +250,7 @@ int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t val
 		return loop->futexes ? -ENOBUFS : -EOPNOTSUPP;
 	op->word = word;
 	op->events = value;
-	arm(loop, op, *ret);
+	furca_op_arm(loop, op, *ret);
 	return 0;
 }
 
@@ -268,7 +267,7 @@ int furca_loop_signals(struct furca_loop *loop, const sigset_t *set, furca_signa
 	return r;
 }
 
-static void cancel_in_kernel(struct furca_loop *loop, const struct op *op, furca_op_id id)
+void furca_op_cancel(struct furca_loop *loop, const struct op *op, furca_op_id id)
 {
 	/* What the kernel has not seen yet names a descriptor by number, and the caller may close it next. */
 	if (op->sequence > loop->submitted) {
@@ -280,7 +279,7 @@ static void cancel_in_kernel(struct furca_loop *loop, const struct op *op, furca
 	io_uring_sqe_set_data64(sqe, FURCA_OP_NONE);
 }
 
-static void end_op(struct furca_loop *loop, struct op *op, furca_op_id id)
+void furca_op_end(struct furca_loop *loop, struct op *op, furca_op_id id)
 {
 	furca_buf_done(&op->buf);
 	if (op->kind == OP_SIGNALS)
@@ -297,53 +296,11 @@ void furca_loop_cancel(struct furca_loop *loop, furca_op_id id)
 	if (op->in_heap)
 		furca_heap_remove(loop, op->heap_at);
 	if (!op->armed) {
-		end_op(loop, op, id);
+		furca_op_end(loop, op, id);
 		return;
 	}
 	op->detached = true;
-	cancel_in_kernel(loop, op, id);
-}
-
-void furca_loop_recv_pause(struct furca_loop *loop, furca_op_id id, bool pause)
-{
-	struct op *op = furca_ops_find(loop->ops, id);
-
-	if (!op || op->detached || op->kind != OP_RECV || op->paused == pause)
-		return;
-	op->paused = pause;
-	if (pause && op->armed)
-		cancel_in_kernel(loop, op, id);
-	else if (!pause && !op->armed)
-		arm(loop, op, id);
-}
-
-int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_stopped_fn *fn)
-{
-	struct op *op = furca_ops_find(loop->ops, *id);
-	void *owner = op->owner;
-
-	if (!op->armed) {
-		end_op(loop, op, *id);
-		*id = FURCA_OP_NONE;
-		return furca_loop_defer(loop, fn, owner, id);
-	}
-	op->stopped = fn;
-	cancel_in_kernel(loop, op, *id);
-	return 0;
-}
-
-/* What a receive does once the kernel has ended it without an error: it goes on, waits, or has come to its end. */
-static void recv_ended(struct furca_loop *loop, struct op *op, furca_op_id id)
-{
-	furca_stopped_fn *fn = op->stopped;
-	void *owner = op->owner;
-
-	if (fn) {
-		end_op(loop, op, id);
-		fn(owner);
-	} else if (!op->paused) {
-		arm(loop, op, id);
-	}
+	furca_op_cancel(loop, op, id);
 }
 
 static void accepted(struct furca_loop *loop, struct op *op, furca_op_id id, int res)
@@ -352,61 +309,19 @@ static void accepted(struct furca_loop *loop, struct op *op, furca_op_id id, int
 
 	if (res == -EINVAL && op->multi) {
 		loop->multi_accept = false; /* an older kernel; one at a time then */
-		arm(loop, op, id);
+		furca_op_arm(loop, op, id);
 		return;
 	}
 	if (res < 0 && res != -ECONNABORTED && res != -EINTR && res != -EAGAIN) {
 		op->deadline_us = furca_now_us() + PAUSE_US;
 		if (!op->armed && furca_heap_add(loop, id, op) < 0)
-			arm(loop, op, id);
+			furca_op_arm(loop, op, id);
 		return;
 	}
 	if (!op->armed)
-		arm(loop, op, id);
+		furca_op_arm(loop, op, id);
 	if (res >= 0)
 		fn(op->owner, furca_fd_own(res));
-}
-
-static void received(struct furca_loop *loop, struct op *op, furca_op_id id, int res, const uint8_t *data)
-{
-	furca_recv_fn *fn = (furca_recv_fn *)op->fn;
-	void *owner = op->owner;
-
-	if (res == -EINVAL && op->multi) {
-		loop->provided = false;
-		arm(loop, op, id);
-		return;
-	}
-	if (res == -ECANCELED || res == -ENOBUFS || res == -EINTR || res == -EAGAIN) {
-		if (!op->armed)
-			recv_ended(loop, op, id);
-		return;
-	}
-	if (res <= 0) {
-		if (!op->armed)
-			end_op(loop, op, id);
-		else
-			furca_loop_cancel(loop, id);
-		fn(owner, data, res);
-		return;
-	}
-	fn(owner, data, res);
-	op = furca_ops_find(loop->ops, id);
-	if (op && !op->detached && !op->armed)
-		recv_ended(loop, op, id);
-}
-
-/* Without provided buffers: readable, so one recv into the loop's own memory, and ask again (level-triggered). */
-static void readable(struct furca_loop *loop, struct op *op, furca_op_id id, int res)
-{
-	ssize_t n = res;
-
-	if (res >= 0) {
-		n = recv(op->fd, loop->scratch, BUFFER_SIZE, MSG_DONTWAIT);
-		if (n < 0)
-			n = -errno;
-	}
-	received(loop, op, id, (int)n, loop->scratch);
 }
 
 static void sent(struct furca_loop *loop, struct op *op, furca_op_id id, int res)
@@ -417,11 +332,11 @@ static void sent(struct furca_loop *loop, struct op *op, furca_op_id id, int res
 	if (res > 0)
 		op->sent += (size_t)res;
 	if (res == -EINTR || res == -EAGAIN || (res > 0 && op->sent < op->buf.len)) {
-		arm(loop, op, id);
+		furca_op_arm(loop, op, id);
 		return;
 	}
 	struct furca_buf buf = furca_buf_take(&op->buf);
-	end_op(loop, op, id);
+	furca_op_end(loop, op, id);
 	furca_buf_clear(&buf);
 	fn(owner, res < 0 ? res : 0, &buf);
 	furca_buf_done(&buf);
@@ -433,20 +348,20 @@ static void polled(struct furca_loop *loop, struct op *op, furca_op_id id, int r
 
 	if (res == -EINVAL && op->multi) {
 		loop->multi_poll = false;
-		arm(loop, op, id);
+		furca_op_arm(loop, op, id);
 		return;
 	}
 	if (res < 0) {
 		void *owner = op->owner;
 
-		end_op(loop, op, id);
+		furca_op_end(loop, op, id);
 		fn(owner, POLLERR | POLLNVAL);
 		return;
 	}
 	fn(op->owner, (unsigned)res);
 	op = furca_ops_find(loop->ops, id);
 	if (op && !op->detached && !op->armed)
-		arm(loop, op, id);
+		furca_op_arm(loop, op, id);
 }
 
 static void signalled(struct furca_loop *loop, struct op *op, furca_op_id id)
@@ -458,7 +373,7 @@ static void signalled(struct furca_loop *loop, struct op *op, furca_op_id id)
 		op = furca_ops_find(loop->ops, id);
 	}
 	if (op && !op->detached)
-		arm(loop, op, id);
+		furca_op_arm(loop, op, id);
 }
 
 static void changed(struct furca_loop *loop, struct op *op, furca_op_id id)
@@ -466,7 +381,7 @@ static void changed(struct furca_loop *loop, struct op *op, furca_op_id id)
 	furca_futex_fn *fn = (furca_futex_fn *)op->fn;
 	void *owner = op->owner;
 
-	end_op(loop, op, id);
+	furca_op_end(loop, op, id);
 	fn(owner);
 }
 
@@ -483,7 +398,7 @@ static void dispatch(struct furca_loop *loop, const struct io_uring_cqe *cqe)
 		if (op->kind == OP_ACCEPT && cqe->res >= 0)
 			(void)close(cqe->res);
 		if (!more)
-			end_op(loop, op, id);
+			furca_op_end(loop, op, id);
 		return;
 	}
 	switch (op->kind) {
@@ -492,11 +407,11 @@ static void dispatch(struct furca_loop *loop, const struct io_uring_cqe *cqe)
 		break;
 	case OP_RECV:
 		if (cqe->flags & IORING_CQE_F_BUFFER)
-			received(loop, op, id, cqe->res, loop->bytes + (size_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT) * BUFFER_SIZE);
+			furca_loop_received(loop, op, id, cqe->res, loop->bytes + (size_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT) * FURCA_LOOP_BUFFER);
 		else if (op->multi || cqe->res < 0)
-			received(loop, op, id, cqe->res, loop->scratch);
+			furca_loop_received(loop, op, id, cqe->res, loop->scratch);
 		else
-			readable(loop, op, id, cqe->res);
+			furca_loop_readable(loop, op, id, cqe->res);
 		break;
 	case OP_SEND:
 		sent(loop, op, id, cqe->res);
@@ -528,12 +443,12 @@ static void fire_due(struct furca_loop *loop)
 			continue;
 		if (op->kind == OP_ACCEPT) {
 			if (!op->detached)
-				arm(loop, op, id);
+				furca_op_arm(loop, op, id);
 			continue;
 		}
 		furca_timer_fn *fn = (furca_timer_fn *)op->fn;
 		void *owner = op->owner;
-		end_op(loop, op, id);
+		furca_op_end(loop, op, id);
 		fn(owner);
 	}
 }
@@ -551,7 +466,7 @@ static void run_deferred(struct furca_loop *loop)
 			continue;
 		furca_timer_fn *fn = (furca_timer_fn *)op->fn;
 		void *owner = op->owner;
-		end_op(loop, op, id);
+		furca_op_end(loop, op, id);
 		fn(owner);
 	}
 	loop->n_deferred -= n;

@@ -1,9 +1,11 @@
-/* What loop.c and loop_timers.c share; nobody else includes it but the loop's test. */
+/* What loop.c, loop_recv.c and loop_timers.c share; nobody else includes it but the loop's test. */
 #pragma once
 
 #include <liburing.h>
 
 #include "engine/loop.h"
+
+#define FURCA_LOOP_BUFFER 32768U /* bytes that one receive takes at most */
 
 enum op_kind { OP_ACCEPT, OP_RECV, OP_SEND, OP_POLL, OP_TIMER, OP_DEFER, OP_SIGNALS, OP_FUTEX };
 
@@ -43,6 +45,15 @@ struct furca_loop {
 
 /* Uses no multishot and no provided buffers, as on an older kernel. For tests; before the first operation. */
 void furca_loop_plain(struct furca_loop *loop);
+
+/* Asks the kernel for an operation; to end one; the end of one that the kernel does not have, or no longer. */
+void furca_op_arm(struct furca_loop *loop, struct op *op, furca_op_id id);
+void furca_op_cancel(struct furca_loop *loop, const struct op *op, furca_op_id id);
+void furca_op_end(struct furca_loop *loop, struct op *op, furca_op_id id);
+
+/* What a completion says of a receive: bytes or an error in `data` and `res`; or that the socket is readable. */
+void furca_loop_received(struct furca_loop *loop, struct op *op, furca_op_id id, int res, const uint8_t *data);
+void furca_loop_readable(struct furca_loop *loop, struct op *op, furca_op_id id, int res);
 
 /* Whether the kernel waits for futexes in a ring (Linux 6.7). */
 bool furca_loop_probe_futex(struct furca_loop *loop);
