@@ -33,4 +33,4 @@ static inline void furca_auto_free(void *p)
 #define FURCA_MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /* The structure that holds `member` at `ptr`. */
-#define furca_container_of(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
+#define furca_container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))

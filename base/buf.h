@@ -13,8 +13,8 @@
 struct furca_buf {
 	uint8_t *data;
 	size_t len, cap;
-	size_t max;  /* bytes at most; 0: FURCA_BUF_MAX */
-	int failed;  /* 0, -ENOMEM or -E2BIG: the first append that did not fit */
+	size_t max; /* bytes at most; 0: FURCA_BUF_MAX */
+	int failed; /* 0, -ENOMEM or -E2BIG: the first append that did not fit */
 };
 
 #define FURCA_BUF_MAX ((size_t)1 << 31)

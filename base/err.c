@@ -15,8 +15,8 @@ static const struct {
 #undef ERR
 };
 
-static int fill(struct furca_err *err, enum furca_err_code code, int sys, const char *suggestion,
-		const char *format, va_list args)
+static int fill(struct furca_err *err, enum furca_err_code code, int sys, const char *suggestion, const char *format,
+		va_list args)
 {
 	if (err && err->code == FURCA_OK) {
 		err->code = code;

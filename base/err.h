@@ -22,9 +22,9 @@ enum furca_err_code {
 
 struct furca_err {
 	enum furca_err_code code;
-	int sys;			      /* errno of the failed system call, 0 if none */
-	char text[FURCA_ERR_TEXT_MAX];	      /* one sentence, no full stop, UTF-8, cut if too long */
-	char suggestion[FURCA_ERR_TEXT_MAX];  /* empty: the code's own */
+	int sys;			     /* errno of the failed system call, 0 if none */
+	char text[FURCA_ERR_TEXT_MAX];	     /* one sentence, no full stop, UTF-8, cut if too long */
+	char suggestion[FURCA_ERR_TEXT_MAX]; /* empty: the code's own */
 };
 
 #define FURCA_ERR_INIT ((struct furca_err){.code = FURCA_OK})

@@ -51,7 +51,9 @@ void furca_fault_init(void)
 		if (*text >= '0' && *text <= '9')
 			passages = strtol(text, NULL, 10);
 		else
-			action = strncmp(text, "fail", n) == 0 ? ACTION_FAIL : strncmp(text, "stop", n) == 0 ? ACTION_STOP : ACTION_KILL;
+			action = strncmp(text, "fail", n) == 0	 ? ACTION_FAIL
+				 : strncmp(text, "stop", n) == 0 ? ACTION_STOP
+								 : ACTION_KILL;
 	}
 }
 

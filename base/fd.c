@@ -201,8 +201,8 @@ ssize_t furca_fd_recv(int sock, void *data, size_t n, struct furca_fd *fds, size
 		char room[CMSG_SPACE(FURCA_FDS_MAX * sizeof(int))];
 	} control;
 	struct iovec iov = {.iov_base = data, .iov_len = n};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
-			     .msg_controllen = sizeof(control)};
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 	size_t room = *n_fds, got = 0;
 	int cut = 0;
 	ssize_t r;

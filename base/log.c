@@ -29,7 +29,8 @@ void furca_log(enum furca_log_level level, const char *room, const char *format,
 	(void)clock_gettime(CLOCK_REALTIME, &now);
 	(void)gmtime_r(&now.tv_sec, &tm);
 	(void)strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
-	int n = snprintf(line, sizeof(line) - 1, "%s.%03ldZ %s %s ", when, now.tv_nsec / 1000000, level_name[level], room);
+	int n = snprintf(line, sizeof(line) - 1, "%s.%03ldZ %s %s ", when, now.tv_nsec / 1000000, level_name[level],
+			 room);
 	va_start(args, format);
 	int m = vsnprintf(line + n, sizeof(line) - 1 - (size_t)n, format, args);
 	va_end(args);

@@ -23,8 +23,8 @@ void furca_proc_done(struct furca_proc *proc)
 	proc->pid = 0;
 }
 
-int furca_proc_spawn(const char *program, char *const argv[], char *const env[], const posix_spawn_file_actions_t *actions, short flags,
-		     pid_t *ret)
+int furca_proc_spawn(const char *program, char *const argv[], char *const env[],
+		     const posix_spawn_file_actions_t *actions, short flags, pid_t *ret)
 {
 	posix_spawnattr_t attr;
 	sigset_t none, all;

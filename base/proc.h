@@ -27,8 +27,8 @@ struct furca_proc furca_proc_take(struct furca_proc *proc);
  * posix_spawnp: nothing of this process's threads matters, no signal is blocked in the new one, and each has its default action. `flags`:
  * POSIX_SPAWN_SETSID or POSIX_SPAWN_SETPGROUP. Borrows all. 0 and the child's number, or -errno.
  */
-int furca_proc_spawn(const char *program, char *const argv[], char *const env[], const posix_spawn_file_actions_t *actions, short flags,
-		     pid_t *ret);
+int furca_proc_spawn(const char *program, char *const argv[], char *const env[],
+		     const posix_spawn_file_actions_t *actions, short flags, pid_t *ret);
 
 /* Opens the pidfd of `pid`, which must be a child not yet waited for or otherwise known to live. 0 or -errno. */
 int furca_proc_open(pid_t pid, struct furca_proc *ret);

@@ -79,7 +79,8 @@ static int bare_start(struct bare *bare)
 	char *argv[] = {(char[]){"bash"}, (char[]){"--norc"}, (char[]){"--noprofile"}, NULL};
 	int in[2], out[2];
 
-	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 || out_of_the_way(&in[0]) < 0 || out_of_the_way(&out[1]) < 0)
+	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 || out_of_the_way(&in[0]) < 0 ||
+	    out_of_the_way(&out[1]) < 0)
 		return -errno;
 	int r = start(argv, (const int[]){in[0], out[1], -1, -1, -1}, &bare->pid);
 	(void)close(in[0]);
@@ -121,7 +122,8 @@ static int host_receive(struct host *host, enum furca_frame number)
 
 		if (furca_buf_reserve(&host->in, FURCA_MAX(need, 4096)) < 0)
 			return -ENOMEM;
-		ssize_t n = furca_fd_recv(host->control, host->in.data + host->in.len, FURCA_MAX(need, 4096), fds, &n_fds);
+		ssize_t n =
+			furca_fd_recv(host->control, host->in.data + host->in.len, FURCA_MAX(need, 4096), fds, &n_fds);
 		if (n <= 0)
 			return complain("the host does not answer");
 		host->in.len += (size_t)n;
@@ -192,7 +194,8 @@ static int engine_call(const char *mode, const char *code)
 
 static int new_bash(const char *code)
 {
-	char *argv[] = {(char[]){"bash"}, (char[]){"--norc"}, (char[]){"--noprofile"}, (char[]){"-c"}, (char *)code, NULL};
+	char *argv[] = {(char[]){"bash"}, (char[]){"--norc"}, (char[]){"--noprofile"},
+			(char[]){"-c"},	  (char *)code,	      NULL};
 	int status = -1;
 	pid_t pid;
 
@@ -238,7 +241,8 @@ static int do_new(void *arg)
 
 static int fill_session(void)
 {
-	static const char code[] = "for ((i = 0; i < 10000; i++)); do declare \"v$i=value $i\"; done; declare -p >\"$FURCA_BENCH_FILE\"";
+	static const char code[] =
+		"for ((i = 0; i < 10000; i++)); do declare \"v$i=value $i\"; done; declare -p >\"$FURCA_BENCH_FILE\"";
 	char path[] = "/tmp/furca-bench-XXXXXX";
 	FURCA_AUTO_FD struct furca_fd file = furca_fd_own(mkostemp(path, O_CLOEXEC));
 	FURCA_AUTO_FREE char *all = NULL;
@@ -275,14 +279,19 @@ static int compare(struct pair *pair, unsigned rounds)
 
 static int measure_calls(void)
 {
-	static struct furca_bench_series marker = {.name = "`:` over bare pipes", .role = FURCA_BENCH_PEER}, in_host = {.name = "`:` in the host"},
-					 whole = {.name = "`:` end to end"}, again = {.name = "`:` over bare pipes, again", .role = FURCA_BENCH_PEER};
+	static struct furca_bench_series marker = {.name = "`:` over bare pipes", .role = FURCA_BENCH_PEER},
+					 in_host = {.name = "`:` in the host"}, whole = {.name = "`:` end to end"},
+					 again = {.name = "`:` over bare pipes, again", .role = FURCA_BENCH_PEER};
 	struct pair host_line = {
 		.tasks = {{&in_host, do_host, NULL, PER_ROUND, 0}, {&marker, do_bare, NULL, PER_ROUND, 0}},
-		.line = {.name = "in the host / over bare pipes", .workload = "a stateful `:`", .sense = FURCA_BENCH_AT_MOST, .goal = 1.2}};
+		.line = {.name = "in the host / over bare pipes",
+			 .workload = "a stateful `:`",
+			 .sense = FURCA_BENCH_AT_MOST,
+			 .goal = 1.2}};
 	struct pair whole_line = {
 		.tasks = {{&whole, do_stateful, NULL, PER_ROUND, 0}, {&again, do_bare, NULL, PER_ROUND, 0}},
-		.line = {.name = "end to end / over bare pipes", .workload = "a stateful `:` by the C client, committed each time",
+		.line = {.name = "end to end / over bare pipes",
+			 .workload = "a stateful `:` by the C client, committed each time",
 			 .sense = FURCA_BENCH_NO_GOAL}};
 
 	return compare(&host_line, ROUNDS) < 0 ? -EIO : compare(&whole_line, FEW);
@@ -291,21 +300,31 @@ static int measure_calls(void)
 static int measure_modes(void)
 {
 	static struct furca_bench_series stateful = {.name = "stateful `:`"}, reading = {.name = "read-only `:`"},
-					 fresh = {.name = "`bash -c :`", .role = FURCA_BENCH_PEER}, stateless = {.name = "stateless `:`"},
+					 fresh = {.name = "`bash -c :`", .role = FURCA_BENCH_PEER},
+					 stateless = {.name = "stateless `:`"},
 					 large = {.name = "read-only `:`, 10,000 variables"},
 					 replayed = {.name = "replayed in a new bash", .role = FURCA_BENCH_PEER};
 	struct pair read_line = {
 		.tasks = {{&reading, do_read, NULL, 2, PARKED_US}, {&stateful, do_stateful, NULL, 2, PARKED_US}},
-		.line = {.name = "read-only / stateful", .workload = "`:`, a parked copy at hand", .sense = FURCA_BENCH_AT_MOST, .goal = 2}};
+		.line = {.name = "read-only / stateful",
+			 .workload = "`:`, a parked copy at hand",
+			 .sense = FURCA_BENCH_AT_MOST,
+			 .goal = 2}};
 	struct pair stateless_line = {
 		.tasks = {{&fresh, do_new, (void *)":", 4, PARKED_US}, {&stateless, do_stateless, NULL, 4, PARKED_US}},
-		.line = {.name = "`bash -c :` / stateless", .workload = "`:`", .sense = FURCA_BENCH_AT_LEAST, .goal = 2.5}};
+		.line = {.name = "`bash -c :` / stateless",
+			 .workload = "`:`",
+			 .sense = FURCA_BENCH_AT_LEAST,
+			 .goal = 2.5}};
 	struct pair replay_line = {
 		.tasks = {{&replayed, do_new, NULL, 2, PARKED_US}, {&large, do_read, NULL, 2, PARKED_US}},
-		.line = {.name = "replayed / read-only", .workload = "`:` with 10,000 variables", .sense = FURCA_BENCH_AT_LEAST, .goal = 100}};
+		.line = {.name = "replayed / read-only",
+			 .workload = "`:` with 10,000 variables",
+			 .sense = FURCA_BENCH_AT_LEAST,
+			 .goal = 100}};
 
-	if (engine_call("stateful", "x=1") < 0 || compare(&read_line, ROUNDS) < 0 || compare(&stateless_line, ROUNDS) < 0 ||
-	    fill_session() < 0)
+	if (engine_call("stateful", "x=1") < 0 || compare(&read_line, ROUNDS) < 0 ||
+	    compare(&stateless_line, ROUNDS) < 0 || fill_session() < 0)
 		return -EIO;
 	replay_line.tasks[0].arg = replay;
 	return compare(&replay_line, FEW);
@@ -315,8 +334,11 @@ static int measure_output(void)
 {
 	static struct furca_bench_series took = {.name = "100 MB of output"}, rate = {.name = "output", .unit = "MB/s"};
 	struct furca_bench_task task = {&took, do_output, NULL, 1, PARKED_US};
-	struct furca_bench_line line = {.name = "output", .workload = "head -c 100M /dev/zero, kept whole", .over = &rate,
-					.sense = FURCA_BENCH_AT_LEAST, .goal = 1000};
+	struct furca_bench_line line = {.name = "output",
+					.workload = "head -c 100M /dev/zero, kept whole",
+					.over = &rate,
+					.sense = FURCA_BENCH_AT_LEAST,
+					.goal = 1000};
 
 	if (furca_bench_rounds(&task, 1, FEW) < 0)
 		return -EIO;
@@ -331,7 +353,8 @@ int main(void)
 	struct furca_error err;
 	bool complete = true;
 
-	if (furca_bench_begin("bench bash: calls against a bare pipe, a new bash, a replayed session", FURCA_BENCH_ONE_CPU) < 0)
+	if (furca_bench_begin("bench bash: calls against a bare pipe, a new bash, a replayed session",
+			      FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
 	if (bare_start(&bare) < 0 || host_start(&host) < 0)
 		return 77;

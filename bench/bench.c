@@ -77,10 +77,12 @@ static const char *unit_of(const struct furca_bench_series *series)
 
 static void record_series(FILE *f, const struct furca_bench_series *series)
 {
-	static const char *const roles[] = {[FURCA_BENCH_SELF] = "furca", [FURCA_BENCH_PEER] = "peer", [FURCA_BENCH_LIMIT] = "limit"};
+	static const char *const roles[] = {
+		[FURCA_BENCH_SELF] = "furca", [FURCA_BENCH_PEER] = "peer", [FURCA_BENCH_LIMIT] = "limit"};
 
-	(void)fprintf(f, "\"rounds\": %zu, \"min\": %.6g, \"median\": %.6g, \"max\": %.6g", series->n, furca_bench_percentile(series, 0),
-		      furca_bench_percentile(series, 50), furca_bench_percentile(series, 100));
+	(void)fprintf(f, "\"rounds\": %zu, \"min\": %.6g, \"median\": %.6g, \"max\": %.6g", series->n,
+		      furca_bench_percentile(series, 0), furca_bench_percentile(series, 50),
+		      furca_bench_percentile(series, 100));
 	record_text(f, "name", series->name);
 	record_text(f, "unit", unit_of(series));
 	record_text(f, "role", roles[series->role]);
@@ -177,8 +179,8 @@ int furca_bench_begin(const char *title, enum furca_bench_cpus cpus)
 	first_line("/sys/kernel/mm/transparent_hugepage/enabled", "", pages, sizeof(pages));
 	(void)uname(&kernel);
 	noise = look_at_noise();
-	(void)printf("%s\n%s, Linux %s, %s, load %s, huge pages %s, noise %.2f%s\n", title, cpu, kernel.release, where, load, pages, noise,
-		     noise > NOISE_MAX ? " (too much to conclude)" : "");
+	(void)printf("%s\n%s, Linux %s, %s, load %s, huge pages %s, noise %.2f%s\n", title, cpu, kernel.release, where,
+		     load, pages, noise, noise > NOISE_MAX ? " (too much to conclude)" : "");
 	(void)fflush(stdout);
 	FILE *f = record_begin("begin");
 	if (f) {
@@ -187,8 +189,8 @@ int furca_bench_begin(const char *title, enum furca_bench_cpus cpus)
 		record_text(f, "kernel", kernel.release);
 		record_text(f, "load", load);
 		record_text(f, "huge_pages", pages);
-		(void)fprintf(f, ", \"cpus\": %ld, \"pinned\": %d, \"noise\": %.3f, \"quick\": %s", sysconf(_SC_NPROCESSORS_ONLN), number, noise,
-			      furca_bench_quick() ? "true" : "false");
+		(void)fprintf(f, ", \"cpus\": %ld, \"pinned\": %d, \"noise\": %.3f, \"quick\": %s",
+			      sysconf(_SC_NPROCESSORS_ONLN), number, noise, furca_bench_quick() ? "true" : "false");
 		record_end(f);
 	}
 	return 0;
@@ -227,8 +229,9 @@ double furca_bench_percentile(const struct furca_bench_series *series, double p)
 
 void furca_bench_print(const struct furca_bench_series *series)
 {
-	(void)printf("  %-40s min %9.1f  median %9.1f  max %9.1f %s  (%zu rounds)\n", series->name, furca_bench_percentile(series, 0),
-		     furca_bench_percentile(series, 50), furca_bench_percentile(series, 100), unit_of(series), series->n);
+	(void)printf("  %-40s min %9.1f  median %9.1f  max %9.1f %s  (%zu rounds)\n", series->name,
+		     furca_bench_percentile(series, 0), furca_bench_percentile(series, 50),
+		     furca_bench_percentile(series, 100), unit_of(series), series->n);
 	(void)fflush(stdout);
 	FILE *f = record_begin("series");
 	if (f) {
@@ -310,7 +313,8 @@ static void record_line(const struct furca_bench_line *line, const struct figure
 	record_text(f, "workload", line->workload);
 	if (!line->under)
 		record_text(f, "unit", unit_of(line->over));
-	(void)fprintf(f, ", \"%s\": %.4g, \"spread\": [%.4g, %.4g]", line->under ? "ratio" : "figure", figure->value, figure->low, figure->high);
+	(void)fprintf(f, ", \"%s\": %.4g, \"spread\": [%.4g, %.4g]", line->under ? "ratio" : "figure", figure->value,
+		      figure->low, figure->high);
 	if (line->sense != FURCA_BENCH_NO_GOAL) {
 		record_text(f, "sense", senses[line->sense]);
 		(void)fprintf(f, ", \"goal\": %g", line->goal);
@@ -327,14 +331,19 @@ int furca_bench_say(const struct furca_bench_line *line)
 	struct figure figure = figure_of(line);
 	bool met = line->sense == FURCA_BENCH_AT_MOST ? figure.value <= line->goal : figure.value >= line->goal;
 	int one = !figure.measured || !figure.steady ? 77 : line->sense == FURCA_BENCH_NO_GOAL || met ? 0 : 1;
-	const char *verdict = one == 77 ? "NOISY" : one == 1 ? "MISS" : line->sense == FURCA_BENCH_NO_GOAL ? "-" : "PASS";
+	const char *verdict = one == 77				   ? "NOISY"
+			      : one == 1			   ? "MISS"
+			      : line->sense == FURCA_BENCH_NO_GOAL ? "-"
+								   : "PASS";
 
-	(void)printf("  %s: %.2f%s%s (middle half of the rounds %.2f to %.2f)", line->name, figure.value, line->under ? "" : " ",
-		     line->under ? "" : unit_of(line->over), figure.low, figure.high);
+	(void)printf("  %s: %.2f%s%s (middle half of the rounds %.2f to %.2f)", line->name, figure.value,
+		     line->under ? "" : " ", line->under ? "" : unit_of(line->over), figure.low, figure.high);
 	if (line->limit)
-		(void)printf(", %s %.1f %s", line->limit->name, furca_bench_percentile(line->limit, 50), unit_of(line->limit));
+		(void)printf(", %s %.1f %s", line->limit->name, furca_bench_percentile(line->limit, 50),
+			     unit_of(line->limit));
 	if (line->sense != FURCA_BENCH_NO_GOAL)
-		(void)printf(", goal %s %g: %s", line->sense == FURCA_BENCH_AT_MOST ? "at most" : "at least", line->goal, verdict);
+		(void)printf(", goal %s %g: %s", line->sense == FURCA_BENCH_AT_MOST ? "at most" : "at least",
+			     line->goal, verdict);
 	(void)printf("%s\n", one == 77 ? " (nothing can be said)" : "");
 	(void)fflush(stdout);
 	record_line(line, &figure, verdict);
@@ -359,8 +368,12 @@ int furca_bench_status(void)
 	return status;
 }
 
-int furca_bench_ratio(const char *name, const struct furca_bench_series *over, const struct furca_bench_series *under, double goal, bool at_most)
+int furca_bench_ratio(const char *name, const struct furca_bench_series *over, const struct furca_bench_series *under,
+		      double goal, bool at_most)
 {
-	return furca_bench_say(&(struct furca_bench_line){
-		.name = name, .over = over, .under = under, .sense = at_most ? FURCA_BENCH_AT_MOST : FURCA_BENCH_AT_LEAST, .goal = goal});
+	return furca_bench_say(&(struct furca_bench_line){.name = name,
+							  .over = over,
+							  .under = under,
+							  .sense = at_most ? FURCA_BENCH_AT_MOST : FURCA_BENCH_AT_LEAST,
+							  .goal = goal});
 }

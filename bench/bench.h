@@ -19,7 +19,7 @@
 #define FURCA_BENCH_ROUNDS_MAX 512
 
 enum furca_bench_cpus {
-	FURCA_BENCH_ONE_CPU,  /* this process and what it starts on one CPU: an idle one's wake-up costs more than what is measured */
+	FURCA_BENCH_ONE_CPU, /* this process and what it starts on one CPU: an idle one's wake-up costs more than what is measured */
 	FURCA_BENCH_ALL_CPUS, /* for what needs more: throughput, many threads */
 };
 
@@ -35,7 +35,8 @@ struct furca_bench_series {
 	const char *name;
 	const char *unit; /* NULL: microseconds ("us") */
 	enum furca_bench_role role;
-	const char *curve; /* NULL, or the growth curve that it is a point of: series of one `curve` and `x_unit` make a plot */
+	const char *
+		curve; /* NULL, or the growth curve that it is a point of: series of one `curve` and `x_unit` make a plot */
 	const char *x_unit;
 	double x;
 	double values[FURCA_BENCH_ROUNDS_MAX];
@@ -101,4 +102,5 @@ void furca_bench_skip(const char *name, const char *reason);
 int furca_bench_status(void);
 
 /* furca_bench_say() in short. */
-int furca_bench_ratio(const char *name, const struct furca_bench_series *over, const struct furca_bench_series *under, double goal, bool at_most);
+int furca_bench_ratio(const char *name, const struct furca_bench_series *over, const struct furca_bench_series *under,
+		      double goal, bool at_most);

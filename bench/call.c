@@ -64,7 +64,8 @@ static int call_round(struct furca_client *client, struct furca_bench_series *se
 
 static int measure(struct furca_client *client, int sock)
 {
-	static struct furca_bench_series bare = {.name = "bare request and answer"}, call = {.name = "stateful call of `None`"};
+	static struct furca_bench_series bare = {.name = "bare request and answer"},
+					 call = {.name = "stateful call of `None`"};
 
 	for (int round = -5; round < ROUNDS; round++) {
 		if (round == 0)
@@ -83,7 +84,8 @@ int main(void)
 	struct furca_error err;
 	int pair[2];
 
-	if (furca_bench_begin("bench call: what a stateful call costs beyond its two messages", FURCA_BENCH_ONE_CPU) < 0 ||
+	if (furca_bench_begin("bench call: what a stateful call costs beyond its two messages", FURCA_BENCH_ONE_CPU) <
+		    0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return 77;
 	pid_t pid = fork();

@@ -37,12 +37,16 @@ static struct furca_client *client;
 
 static void lookup(void *user, const struct furca_capability_call *call)
 {
-	furca_answer_value(call, "\xa5" "found", 6);
+	furca_answer_value(call,
+			   "\xa5"
+			   "found",
+			   6);
 }
 
 static int session_calls(void *arg)
 {
-	struct furca_execute args = FURCA_EXECUTE("python", "for i in range(300): capabilities.contacts.lookup('Ada', limit=3)");
+	struct furca_execute args =
+		FURCA_EXECUTE("python", "for i in range(300): capabilities.contacts.lookup('Ada', limit=3)");
 
 	args.state_mode = "stateful";
 	return furca_bench_execute(client, &args);
@@ -74,7 +78,8 @@ static int seed_calls(void *arg)
 {
 	char byte = '.';
 
-	return furca_fd_write_all(seed_socket, &byte, 1) < 0 || furca_fd_read_full(seed_socket, &byte, 1) != 1 ? -EIO : 0;
+	return furca_fd_write_all(seed_socket, &byte, 1) < 0 || furca_fd_read_full(seed_socket, &byte, 1) != 1 ? -EIO
+													       : 0;
 }
 
 static pid_t seed_start(void)
@@ -100,7 +105,8 @@ static int one_in_flight(void)
 {
 	static struct furca_bench_series own = {.name = "300 calls, one in flight"},
 					 seed = {.name = "the same, JSON lines to Python", .role = FURCA_BENCH_PEER};
-	struct furca_bench_task tasks[] = {{.series = &seed, .run = seed_calls}, {.series = &own, .run = session_calls}};
+	struct furca_bench_task tasks[] = {{.series = &seed, .run = seed_calls},
+					   {.series = &own, .run = session_calls}};
 	struct furca_error err;
 	pid_t pid = seed_start();
 
@@ -109,9 +115,13 @@ static int one_in_flight(void)
 		return -EIO;
 	int r = furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? 10 : 40);
 	if (r == 0)
-		(void)furca_bench_say(&(struct furca_bench_line){.name = "JSON lines / capability call",
-								 .workload = "one call in flight from Python code in a session", .over = &seed,
-								 .under = &own, .sense = FURCA_BENCH_AT_LEAST, .goal = 2.5});
+		(void)furca_bench_say(
+			&(struct furca_bench_line){.name = "JSON lines / capability call",
+						   .workload = "one call in flight from Python code in a session",
+						   .over = &seed,
+						   .under = &own,
+						   .sense = FURCA_BENCH_AT_LEAST,
+						   .goal = 2.5});
 	furca_close(client);
 	(void)close(seed_socket);
 	(void)waitpid(pid, NULL, 0);
@@ -181,7 +191,7 @@ static _Noreturn void drive(const int *socks, int go)
 }
 
 struct load {
-	int go;		   /* starts the other side, and tells its end */
+	int go; /* starts the other side, and tells its end */
 	int socks[LANES];
 	pid_t pid;
 	struct furca_loop *loop;
@@ -246,7 +256,8 @@ static int ring_open(struct load *load)
 	if (r == 0)
 		r = furca_loop_new(&load->loop, &err);
 	for (int i = 0; r == 0 && i < LANES; i++) {
-		r = furca_stream_open(&load->streams[i], load->loop, furca_fd_own(load->socks[i]), 65536, on_frame, on_end, &load->streams[i]);
+		r = furca_stream_open(&load->streams[i], load->loop, furca_fd_own(load->socks[i]), 65536, on_frame,
+				      on_end, &load->streams[i]);
 		furca_stream_gather(&load->streams[i]);
 	}
 	return r < 0 ? r : furca_loop_poll(load->loop, load->go, POLLIN, on_over, load, &op);
@@ -275,7 +286,8 @@ static int epoll_open(struct load *load)
 	for (int i = 0; r == 0 && i <= LANES; i++) {
 		struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
 
-		r = epoll_ctl(load->epoll, EPOLL_CTL_ADD, i < LANES ? load->socks[i] : load->go, &event) < 0 ? -errno : 0;
+		r = epoll_ctl(load->epoll, EPOLL_CTL_ADD, i < LANES ? load->socks[i] : load->go, &event) < 0 ? -errno
+													     : 0;
 	}
 	return r;
 }
@@ -330,7 +342,8 @@ static int under_load(void)
 	static struct furca_bench_series own = {.name = "20,000 calls, the engine's loop"},
 					 peer = {.name = "the same, an epoll loop", .role = FURCA_BENCH_LIMIT},
 					 calls = {.name = "system calls a call", .unit = "calls"};
-	struct furca_bench_task tasks[] = {{.series = &peer, .run = epoll_run, .arg = &epoll}, {.series = &own, .run = ring_run, .arg = &ring}};
+	struct furca_bench_task tasks[] = {{.series = &peer, .run = epoll_run, .arg = &epoll},
+					   {.series = &own, .run = ring_run, .arg = &ring}};
 
 	make_frames();
 	/* The epoll side first: its driver must not hold the ring. */
@@ -343,13 +356,20 @@ static int under_load(void)
 		return r;
 	furca_bench_add(&calls, (double)ring.calls / MESSAGES);
 	furca_bench_print(&calls);
-	(void)furca_bench_say(&(struct furca_bench_line){.name = "epoll loop / engine's loop", .workload = "20 lanes with 16 calls in flight each",
-							 .over = &peer, .under = &own, .sense = FURCA_BENCH_AT_LEAST, .goal = 0.9});
+	(void)furca_bench_say(&(struct furca_bench_line){.name = "epoll loop / engine's loop",
+							 .workload = "20 lanes with 16 calls in flight each",
+							 .over = &peer,
+							 .under = &own,
+							 .sense = FURCA_BENCH_AT_LEAST,
+							 .goal = 0.9});
 	/* A call is two messages: one in, one out. */
 	calls.values[0] /= 2;
 	calls.name = "system calls a message";
-	(void)furca_bench_say(&(struct furca_bench_line){.name = "system calls a message", .workload = "20 lanes with 16 calls in flight each",
-							 .over = &calls, .sense = FURCA_BENCH_AT_MOST, .goal = 0.2});
+	(void)furca_bench_say(&(struct furca_bench_line){.name = "system calls a message",
+							 .workload = "20 lanes with 16 calls in flight each",
+							 .over = &calls,
+							 .sense = FURCA_BENCH_AT_MOST,
+							 .goal = 0.2});
 	return 0;
 }
 
@@ -410,7 +430,8 @@ static _Noreturn void answer_shared(int memory)
 			if (bare) {
 				futex_until(&shared.words[ASKS], asked++);
 				futex_step(&shared.words[ANSWERS]);
-			} else if (furca_frame_parse(bytes, (size_t)next_frames(&ring, bytes), 65536, &frame, &need, NULL) != 1 ||
+			} else if (furca_frame_parse(bytes, (size_t)next_frames(&ring, bytes), 65536, &frame, &need,
+						     NULL) != 1 ||
 				   furca_ring_write(&ring, reply.data, reply.len) != 1) {
 				_exit(1);
 			} else {
@@ -481,8 +502,12 @@ static int by_shared_memory(void)
 		(void)waitpid(shared.pid, NULL, 0);
 	}
 	if (r == 0)
-		(void)furca_bench_say(&(struct furca_bench_line){.name = "shared-memory lane / futex", .workload = "one frame there and one back at a time",
-								 .over = &own, .under = &floor, .sense = FURCA_BENCH_AT_MOST, .goal = 1.5});
+		(void)furca_bench_say(&(struct furca_bench_line){.name = "shared-memory lane / futex",
+								 .workload = "one frame there and one back at a time",
+								 .over = &own,
+								 .under = &floor,
+								 .sense = FURCA_BENCH_AT_MOST,
+								 .goal = 1.5});
 	return r;
 }
 

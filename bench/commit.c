@@ -42,7 +42,8 @@ static int run(void *arg)
 	}
 	int r = job->dies ? strcmp(result.state, "rolled_back") == 0 : result.ok;
 	if (!r)
-		(void)fprintf(stderr, "furca-bench-commit: %s: %s\n", job->session, result.error ? result.error : "the call failed");
+		(void)fprintf(stderr, "furca-bench-commit: %s: %s\n", job->session,
+			      result.error ? result.error : "the call failed");
 	furca_result_done(&result);
 	return r ? 0 : -EIO;
 }
@@ -78,19 +79,27 @@ static int open_engine(const char *config, struct furca_client **ret, struct fur
 	return r;
 }
 
-static struct job in_place = {&kept, "small", "stateful", "None", false}, read_small = {&kept, "small", "read_only", "None", false},
-		  read_large = {&kept, "large", "read_only", "None", false}, read_idle = {&kept, "idle", "read_only", "None", false},
-		  read_busy = {&kept, "busy", "read_only", "None", false}, change_kept = {&kept, "change", "stateful", "x = 1", false},
+static struct job in_place = {&kept, "small", "stateful", "None", false},
+		  read_small = {&kept, "small", "read_only", "None", false},
+		  read_large = {&kept, "large", "read_only", "None", false},
+		  read_idle = {&kept, "idle", "read_only", "None", false},
+		  read_busy = {&kept, "busy", "read_only", "None", false},
+		  change_kept = {&kept, "change", "stateful", "x = 1", false},
 		  change_unkept = {&unkept, "change", "stateful", "x = 1", false},
 		  die_small = {&kept, "die small", "stateful", "import os; os._exit(1)", true},
 		  die_large = {&kept, "die large", "stateful", "import os; os._exit(1)", true},
 		  table_in_place = {&kept, "table", "stateful", "float(df['a'].sum() + df['b'].mean())", false},
 		  table_read = {&kept, "table", "read_only", "float(df['a'].sum() + df['b'].mean())", false};
-static struct furca_bench_series s_in_place = {.name = "trivial call in place"}, s_small = {.name = "trivial read, parked, 50 MB"},
-				 s_large = {.name = "trivial read, parked, large"}, s_idle = {.name = "trivial read, session idle"},
-				 s_busy = {.name = "trivial read, session busy"}, s_kept = {.name = "changing call, snapshots"},
-				 s_unkept = {.name = "changing call, no snapshots"}, s_die_small = {.name = "death and way back, 8 MB"},
-				 s_die_large = {.name = "death and way back, large"}, s_table = {.name = "look at a table in place"},
+static struct furca_bench_series s_in_place = {.name = "trivial call in place"},
+				 s_small = {.name = "trivial read, parked, 50 MB"},
+				 s_large = {.name = "trivial read, parked, large"},
+				 s_idle = {.name = "trivial read, session idle"},
+				 s_busy = {.name = "trivial read, session busy"},
+				 s_kept = {.name = "changing call, snapshots"},
+				 s_unkept = {.name = "changing call, no snapshots"},
+				 s_die_small = {.name = "death and way back, 8 MB"},
+				 s_die_large = {.name = "death and way back, large"},
+				 s_table = {.name = "look at a table in place"},
 				 s_table_read = {.name = "look at a table in a copy"};
 
 static int reads(unsigned rounds)
@@ -130,15 +139,20 @@ static int others(unsigned rounds, bool table)
 static void say(bool table)
 {
 	const struct furca_bench_line lines[] = {
-		{"parked read / in place", "a read-only None against a stateful None, 50 MB of state", &s_small, &s_in_place, NULL, FURCA_BENCH_AT_MOST, 2.5},
-		{"parked read, large / 50 MB", "a read-only None with 4 GB of state (1 GB with --quick) against 50 MB", &s_large, &s_small, NULL,
-		 FURCA_BENCH_AT_MOST, 1.5},
-		{"read while busy / idle", "a read-only None while the session runs a long call", &s_busy, &s_idle, NULL, FURCA_BENCH_AT_MOST, 1.5},
-		{"call with snapshots / without", "x = 1, one after the other without a pause", &s_kept, &s_unkept, NULL, FURCA_BENCH_AT_MOST, 2.5},
-		{"way back, large / 8 MB", "from a call that ends its process to the answer that the session is back: 4 GB (1 GB with --quick) against 8 MB",
+		{"parked read / in place", "a read-only None against a stateful None, 50 MB of state", &s_small,
+		 &s_in_place, NULL, FURCA_BENCH_AT_MOST, 2.5},
+		{"parked read, large / 50 MB", "a read-only None with 4 GB of state (1 GB with --quick) against 50 MB",
+		 &s_large, &s_small, NULL, FURCA_BENCH_AT_MOST, 1.5},
+		{"read while busy / idle", "a read-only None while the session runs a long call", &s_busy, &s_idle,
+		 NULL, FURCA_BENCH_AT_MOST, 1.5},
+		{"call with snapshots / without", "x = 1, one after the other without a pause", &s_kept, &s_unkept,
+		 NULL, FURCA_BENCH_AT_MOST, 2.5},
+		{"way back, large / 8 MB",
+		 "from a call that ends its process to the answer that the session is back: 4 GB (1 GB with --quick) against 8 MB",
 		 &s_die_large, &s_die_small, NULL, FURCA_BENCH_AT_MOST, 1.5},
-		{"table read / in place", "sum and mean of columns of 500 MB of pandas in a parked copy, after earlier ones", &s_table_read, &s_table, NULL,
-		 FURCA_BENCH_AT_MOST, 1.5},
+		{"table read / in place",
+		 "sum and mean of columns of 500 MB of pandas in a parked copy, after earlier ones", &s_table_read,
+		 &s_table, NULL, FURCA_BENCH_AT_MOST, 1.5},
 	};
 
 	for (size_t i = 0; i < FURCA_COUNT(lines) - (table ? 0 : 1); i++)
@@ -150,8 +164,10 @@ static void say(bool table)
 static int measure(void)
 {
 	unsigned rounds = furca_bench_quick() ? QUICK_ROUNDS : ROUNDS, large = furca_bench_quick() ? 1024 : 4096;
-	struct job table = {&kept, "table", "stateful",
-			    "import numpy as np, pandas as pd\ndf = pd.DataFrame({c: np.arange(8_000_000) * 0.5 for c in 'abcdefgh'})", false};
+	struct job table = {
+		&kept, "table", "stateful",
+		"import numpy as np, pandas as pd\ndf = pd.DataFrame({c: np.arange(8_000_000) * 0.5 for c in 'abcdefgh'})",
+		false};
 
 	if (fill("small", 50) < 0 || fill("idle", 50) < 0 || fill("busy", 50) < 0 || fill("large", large) < 0)
 		return -EIO;
@@ -182,7 +198,8 @@ int main(void)
 
 	if (furca_bench_begin("bench commit: what standing snapshots cost and give", FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
-	if (open_engine("{\"snapshots\": \"always\"}", &kept, &err) < 0 || open_engine("{\"snapshots\": \"off\"}", &unkept, &err) < 0) {
+	if (open_engine("{\"snapshots\": \"always\"}", &kept, &err) < 0 ||
+	    open_engine("{\"snapshots\": \"off\"}", &unkept, &err) < 0) {
 		(void)fprintf(stderr, "furca-bench-commit: %s\n", err.message);
 		furca_close(kept);
 		return 77;

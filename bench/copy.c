@@ -96,7 +96,9 @@ static int plain_start(struct plain *plain, const char *fill)
 	(void)close(out[1]);
 	plain->to = in[1];
 	plain->from = out[0];
-	return r == 0 && read(plain->from, &ready, 1) == 1 ? 0 : furca_bench_copy_complain("the plain Python does not start");
+	return r == 0 && read(plain->from, &ready, 1) == 1
+		       ? 0
+		       : furca_bench_copy_complain("the plain Python does not start");
 }
 
 static int plain_call(void *data)
@@ -104,7 +106,8 @@ static int plain_call(void *data)
 	const struct plain *plain = data;
 	char answer[2];
 
-	if (furca_fd_write_all(plain->to, "?", 1) < 0 || furca_fd_read_full(plain->from, answer, sizeof(answer)) != (ssize_t)sizeof(answer))
+	if (furca_fd_write_all(plain->to, "?", 1) < 0 ||
+	    furca_fd_read_full(plain->from, answer, sizeof(answer)) != (ssize_t)sizeof(answer))
 		return furca_bench_copy_complain("the plain Python does not answer");
 	return 0;
 }
@@ -123,7 +126,8 @@ static void fill_dict(char *ret, size_t size, long megabytes)
 	(void)snprintf(ret, size, "data = {i: [i * 0.5, i * 1.5] for i in range(%ld)}", megabytes * 1000000 / 210);
 }
 
-static int against_fork(struct furca_client *client, long megabytes, double goal, struct furca_bench_series series[2], const char *const names[4])
+static int against_fork(struct furca_client *client, long megabytes, double goal, struct furca_bench_series series[2],
+			const char *const names[4])
 {
 	struct session session = {client, names[0]};
 	struct plain plain;
@@ -147,10 +151,10 @@ static int against_fork(struct furca_client *client, long megabytes, double goal
 
 static int ready_cells(struct furca_client *client)
 {
-	static const char *const small[] = {"small", "read-only call, 50 MB, ready cell", "plain fork, run, exit, 50 MB",
-					    "read-only call / plain fork, 50 MB"},
-				 *const big[] = {"big", "read-only call, 1 GB, ready cell", "plain fork, run, exit, 1 GB",
-						 "read-only call / plain fork, 1 GB"};
+	static const char *const small[] = {"small", "read-only call, 50 MB, ready cell",
+					    "plain fork, run, exit, 50 MB", "read-only call / plain fork, 50 MB"},
+				 *const big[] = {"big", "read-only call, 1 GB, ready cell",
+						 "plain fork, run, exit, 1 GB", "read-only call / plain fork, 1 GB"};
 	static struct furca_bench_series series[4];
 	int r = against_fork(client, 50, 1.5, series, small);
 
@@ -179,14 +183,19 @@ static int parked_copies(struct furca_client *client)
 		(void)snprintf(fill, sizeof(fill), "data = b'x' * (%ld << 20)", sizes[i].megabytes);
 		if (call(&sessions[i], fill, "stateful") < 0)
 			return 1;
-		series[i] = (struct furca_bench_series){.name = sizes[i].series, .curve = "warm copy", .x_unit = "MB", .x = (double)sizes[i].megabytes};
-		tasks[i] = (struct furca_bench_task){.series = &series[i], .run = look, .arg = &sessions[i], .pause_us = PARKED_US};
+		series[i] = (struct furca_bench_series){
+			.name = sizes[i].series, .curve = "warm copy", .x_unit = "MB", .x = (double)sizes[i].megabytes};
+		tasks[i] = (struct furca_bench_task){
+			.series = &series[i], .run = look, .arg = &sessions[i], .pause_us = PARKED_US};
 	}
 	if (furca_bench_rounds(tasks, n, rounds()) < 0)
 		return 1;
 	for (size_t i = 0; i < n; i++) {
-		struct furca_bench_line line = {.name = sizes[i].line, .workload = "len(data), a copy parked ahead", .over = &series[i],
-						.sense = FURCA_BENCH_AT_MOST, .goal = 500};
+		struct furca_bench_line line = {.name = sizes[i].line,
+						.workload = "len(data), a copy parked ahead",
+						.over = &series[i],
+						.sense = FURCA_BENCH_AT_MOST,
+						.goal = 500};
 		(void)furca_bench_say(&line);
 	}
 	return 0;

@@ -75,8 +75,12 @@ static double clone_into(unsigned namespaces, unsigned barriers)
 
 	if (namespaces && make_cell(namespaces, cell) < 0)
 		return -1;
-	struct furca_clone_args args = {.role = FURCA_CLONE_COPY, .barriers = barriers, .required = barriers, .cell = cell[0].n,
-					.drop = &init_control.n, .n_drop = 1};
+	struct furca_clone_args args = {.role = FURCA_CLONE_COPY,
+					.barriers = barriers,
+					.required = barriers,
+					.cell = cell[0].n,
+					.drop = &init_control.n,
+					.n_drop = 1};
 	double start = furca_bench_now_us();
 	int r = furca_clone(&args, &report, &pidfd, &err);
 	if (r == 0)
@@ -134,7 +138,8 @@ static int threads(unsigned n, double goal, const char *const names[3], unsigned
 /* The same copy without a cell and in one that is ready, with all barriers: the difference of each round. */
 static int cell_adds(unsigned rounds)
 {
-	static struct furca_bench_series bare = {.name = "copy, 50 MB, no cell"}, ready = {.name = "copy, 50 MB, ready cell"},
+	static struct furca_bench_series bare = {.name = "copy, 50 MB, no cell"},
+					 ready = {.name = "copy, 50 MB, ready cell"},
 					 adds = {.name = "what a ready cell adds"};
 	unsigned all = FURCA_BARRIERS_ALL, inside = FURCA_BARRIER_MEMORY | FURCA_BARRIER_DESCRIPTORS;
 
@@ -151,15 +156,19 @@ static int cell_adds(unsigned rounds)
 	}
 	furca_bench_print(&bare);
 	furca_bench_print(&ready);
-	struct furca_bench_line line = {.name = "a ready cell adds", .workload = "one thread, 50 MB, all barriers against memory and descriptors",
-					.over = &adds, .sense = FURCA_BENCH_AT_MOST, .goal = 300};
+	struct furca_bench_line line = {.name = "a ready cell adds",
+					.workload = "one thread, 50 MB, all barriers against memory and descriptors",
+					.over = &adds,
+					.sense = FURCA_BENCH_AT_MOST,
+					.goal = 300};
 	(void)furca_bench_say(&line);
 	return 0;
 }
 
 int furca_bench_copy_clones(unsigned rounds)
 {
-	static const char *const eight[] = {"clone, 8 threads, 50 MB", "plain fork, 50 MB", "clone with 8 threads / plain fork"},
+	static const char *const eight[] = {"clone, 8 threads, 50 MB", "plain fork, 50 MB",
+					    "clone with 8 threads / plain fork"},
 				 *const many[] = {"clone, 64 threads, 50 MB", "plain fork, 50 MB (64 threads)",
 						  "clone with 64 threads / plain fork"};
 	struct furca_err err = FURCA_ERR_INIT;

@@ -16,7 +16,8 @@ int furca_bench_execute(struct furca_client *client, const struct furca_execute 
 	}
 	int r = result.ok ? 0 : -EIO;
 	if (r < 0)
-		(void)fprintf(stderr, "%s: %s\n", program_invocation_short_name, result.error ? result.error : "the call failed");
+		(void)fprintf(stderr, "%s: %s\n", program_invocation_short_name,
+			      result.error ? result.error : "the call failed");
 	furca_result_done(&result);
 	return r;
 }

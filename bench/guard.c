@@ -53,7 +53,8 @@ static uint64_t number_in(const char *path)
 static bool is_needed(const char *mount_point)
 {
 	static const char *const kept[] = {"/", "/proc", "/sys", "/dev", "/dev/pts", "/dev/shm", "/tmp", "/run"};
-	const char *places[] = {getenv("FURCA_PROGRAM"), getenv("FURCA_LIBEXEC"), getenv("HOME"), getenv("XDG_RUNTIME_DIR")};
+	const char *places[] = {getenv("FURCA_PROGRAM"), getenv("FURCA_LIBEXEC"), getenv("HOME"),
+				getenv("XDG_RUNTIME_DIR")};
 
 	for (size_t i = 0; i < FURCA_COUNT(kept); i++)
 		if (strcmp(mount_point, kept[i]) == 0)
@@ -70,7 +71,8 @@ static bool leave_mounts(void)
 	char line[4096], mount_point[4096];
 	FILE *f;
 
-	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || !(f = fopen("/proc/self/mounts", "re")))
+	if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	    !(f = fopen("/proc/self/mounts", "re")))
 		return false;
 	while (fgets(line, sizeof(line), f))
 		if (sscanf(line, "%*s %4095s", mount_point) == 1 && !is_needed(mount_point))
@@ -97,12 +99,14 @@ static void open_counters(void)
 {
 	counters[0].config = tracepoint();
 	for (size_t i = 0; i < FURCA_COUNT(counters); i++) {
-		struct perf_event_attr attr = {.type = counters[i].type, .size = sizeof(attr), .config = counters[i].config, .inherit = 1};
+		struct perf_event_attr attr = {
+			.type = counters[i].type, .size = sizeof(attr), .config = counters[i].config, .inherit = 1};
 
 		if (i > 0 || attr.config)
 			counters[i].fd = (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 		if (counters[i].fd < 0)
-			furca_bench_skip(counters[i].name, i > 0 || attr.config ? strerror(errno) : "there is no tracefs");
+			furca_bench_skip(counters[i].name,
+					 i > 0 || attr.config ? strerror(errno) : "there is no tracefs");
 	}
 }
 
@@ -136,7 +140,9 @@ static int call(const struct kind *kind)
 	struct furca_execute args = FURCA_EXECUTE(kind->language, kind->code);
 
 	args.state_mode = kind->mode;
-	args.session_name = strcmp(kind->mode, "stateless") == 0 ? NULL : strcmp(kind->language, "bash") == 0 ? "shell" : "guard";
+	args.session_name = strcmp(kind->mode, "stateless") == 0  ? NULL
+			    : strcmp(kind->language, "bash") == 0 ? "shell"
+								  : "guard";
 	return furca_bench_execute(client, &args);
 }
 
@@ -180,7 +186,10 @@ static int measure(const struct kind *kind)
 	}
 	for (size_t i = 0; i < FURCA_COUNT(counters); i++)
 		if (counters[i].fd >= 0)
-			(void)furca_bench_say(&(struct furca_bench_line){.name = names[i], .workload = kind->code, .over = &series[i], .sense = FURCA_BENCH_NO_GOAL});
+			(void)furca_bench_say(&(struct furca_bench_line){.name = names[i],
+									 .workload = kind->code,
+									 .over = &series[i],
+									 .sense = FURCA_BENCH_NO_GOAL});
 	return 0;
 }
 
@@ -197,7 +206,8 @@ int main(void)
 		return 77;
 	}
 	/* Sessions, so that the first batch does not make them. */
-	if (call(&(struct kind){"warm-up", "python", "stateful", "x = 1", false}) < 0 || call(&(struct kind){"warm-up", "bash", "stateful", "x=1", false}) < 0)
+	if (call(&(struct kind){"warm-up", "python", "stateful", "x = 1", false}) < 0 ||
+	    call(&(struct kind){"warm-up", "bash", "stateful", "x=1", false}) < 0)
 		r = -EIO;
 	for (size_t i = 0; r == 0 && i < FURCA_COUNT(kinds); i++)
 		r = measure(&kinds[i]);

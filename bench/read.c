@@ -52,11 +52,13 @@ static int open_engine(bool huge, struct furca_client **ret, struct furca_error 
 
 static int measure(struct furca_client *with, struct furca_client *without, long megabytes)
 {
-	static struct furca_bench_series on = {.name = "read-only call, huge pages"}, off = {.name = "read-only call, small pages"};
+	static struct furca_bench_series on = {.name = "read-only call, huge pages"},
+					 off = {.name = "read-only call, small pages"};
 	char fill[256];
 
 	/* About 170 bytes an entry: a list of two floats and its dict entry. */
-	(void)snprintf(fill, sizeof(fill), "data = {i: [i * 0.5, i * 1.5] for i in range(%ld)}", megabytes * 1000000 / 210);
+	(void)snprintf(fill, sizeof(fill), "data = {i: [i * 0.5, i * 1.5] for i in range(%ld)}",
+		       megabytes * 1000000 / 210);
 	if (run(with, fill, "stateful") < 0 || run(without, fill, "stateful") < 0)
 		return 1;
 	for (int round = -3; round < ROUNDS; round++) {
@@ -80,7 +82,8 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "usage: furca-bench-read [MEGABYTES]\n");
 		return 2;
 	}
-	if (furca_bench_begin("bench read: a read-only call on a big session, huge pages on against off", FURCA_BENCH_ONE_CPU) < 0)
+	if (furca_bench_begin("bench read: a read-only call on a big session, huge pages on against off",
+			      FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
 	if (open_engine(true, &with, &err) < 0 || open_engine(false, &without, &err) < 0) {
 		(void)fprintf(stderr, "furca-bench-read: %s\n", err.message);

@@ -88,7 +88,8 @@ static int build(const char *text_of_spec, int64_t *ret)
 	furca_pack_text(&pk, "spec");
 	furca_pack_text(&pk, text_of_spec);
 	for (int step = 0; step < 2; step++) {
-		int r = furca_call(client, step ? "build_env" : "create_env", args.data, args.len, BUILD_S, &got, &n, &err);
+		int r = furca_call(client, step ? "build_env" : "create_env", args.data, args.len, BUILD_S, &got, &n,
+				   &err);
 
 		if (r < 0) {
 			(void)fprintf(stderr, "furca-bench-start: %s\n", err.message);
@@ -99,7 +100,8 @@ static int build(const char *text_of_spec, int64_t *ret)
 		(void)furca_map_uint(answer, "venv_id", &id);
 		(void)furca_map_text(answer, "error", &text);
 		if (!ok)
-			(void)fprintf(stderr, "furca-bench-start: %.*s\n", (int)furca_view_size(text), (const char *)text.at);
+			(void)fprintf(stderr, "furca-bench-start: %.*s\n", (int)furca_view_size(text),
+				      (const char *)text.at);
 		free(got);
 		if (!ok)
 			return -EIO;
@@ -133,15 +135,22 @@ static char *interpreter_of(int64_t venv)
 
 static int bare(void)
 {
-	static struct furca_bench_series peer = {.name = "python -c pass", .role = FURCA_BENCH_PEER}, own = {.name = "stateless call of `pass`"};
+	static struct furca_bench_series peer = {.name = "python -c pass", .role = FURCA_BENCH_PEER},
+					 own = {.name = "stateless call of `pass`"};
 	static struct program program = {(char *)FURCA_PYTHON, (char *)"pass"};
 	static struct where at = {"pass", "stateless", FURCA_NONE, FURCA_NONE};
-	struct furca_bench_task tasks[] = {{.series = &peer, .run = start, .arg = &program}, {.series = &own, .run = call, .arg = &at, .per_round = 4, .pause_us = PAUSE_US}};
+	struct furca_bench_task tasks[] = {
+		{.series = &peer, .run = start, .arg = &program},
+		{.series = &own, .run = call, .arg = &at, .per_round = 4, .pause_us = PAUSE_US}};
 
 	if (furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? 15 : 60) < 0)
 		return -EIO;
-	(void)furca_bench_say(&(struct furca_bench_line){.name = "python -c pass / stateless call", .workload = "a start that does nothing",
-							 .over = &peer, .under = &own, .sense = FURCA_BENCH_AT_LEAST, .goal = 5});
+	(void)furca_bench_say(&(struct furca_bench_line){.name = "python -c pass / stateless call",
+							 .workload = "a start that does nothing",
+							 .over = &peer,
+							 .under = &own,
+							 .sense = FURCA_BENCH_AT_LEAST,
+							 .goal = 5});
 	return 0;
 }
 
@@ -151,33 +160,47 @@ static int preloaded(int64_t venv)
 					 own = {.name = "stateless call, both preloaded"};
 	static struct program program = {NULL, (char *)"import numpy, pandas"};
 	static struct where at = {"import numpy, pandas", "stateless", 0, FURCA_NONE};
-	struct furca_bench_task tasks[] = {{.series = &peer, .run = start, .arg = &program}, {.series = &own, .run = call, .arg = &at, .per_round = 8, .pause_us = PAUSE_US}};
+	struct furca_bench_task tasks[] = {
+		{.series = &peer, .run = start, .arg = &program},
+		{.series = &own, .run = call, .arg = &at, .per_round = 8, .pause_us = PAUSE_US}};
 	FURCA_AUTO_FREE char *python = interpreter_of(venv);
 
 	program.python = python;
 	at.venv = venv;
 	if (!python || furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? 6 : 20) < 0)
 		return -EIO;
-	(void)furca_bench_say(&(struct furca_bench_line){.name = "importing numpy and pandas / stateless call with both",
-							 .workload = "a start that has numpy and pandas", .over = &peer, .under = &own,
-							 .sense = FURCA_BENCH_AT_LEAST, .goal = 100});
+	(void)furca_bench_say(
+		&(struct furca_bench_line){.name = "importing numpy and pandas / stateless call with both",
+					   .workload = "a start that has numpy and pandas",
+					   .over = &peer,
+					   .under = &own,
+					   .sense = FURCA_BENCH_AT_LEAST,
+					   .goal = 100});
 	return 0;
 }
 
 static int reads(int64_t venv)
 {
-	static struct furca_bench_series own = {.name = "read-only call, own interpreter"}, other = {.name = "read-only call, environment"};
-	static struct where first = {"data = list(range(100000))", "stateful", FURCA_NONE, 1}, second = {"data = list(range(100000))", "stateful", 0, 1};
+	static struct furca_bench_series own = {.name = "read-only call, own interpreter"},
+					 other = {.name = "read-only call, environment"};
+	static struct where first = {"data = list(range(100000))", "stateful", FURCA_NONE, 1},
+			    second = {"data = list(range(100000))", "stateful", 0, 1};
 	static struct where at = {"len(data)", "read_only", FURCA_NONE, 1}, there = {"len(data)", "read_only", 0, 1};
-	struct furca_bench_task tasks[] = {{.series = &own, .run = call, .arg = &at, .per_round = 4, .pause_us = PAUSE_US},
-					   {.series = &other, .run = call, .arg = &there, .per_round = 4, .pause_us = PAUSE_US}};
+	struct furca_bench_task tasks[] = {
+		{.series = &own, .run = call, .arg = &at, .per_round = 4, .pause_us = PAUSE_US},
+		{.series = &other, .run = call, .arg = &there, .per_round = 4, .pause_us = PAUSE_US}};
 
 	second.venv = there.venv = venv;
-	if (call(&first) < 0 || call(&second) < 0 || furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? 20 : 80) < 0)
+	if (call(&first) < 0 || call(&second) < 0 ||
+	    furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? 20 : 80) < 0)
 		return -EIO;
-	(void)furca_bench_say(&(struct furca_bench_line){.name = "read-only call in an environment / in the own interpreter",
-							 .workload = "len() of a list in a session", .over = &other, .under = &own,
-							 .sense = FURCA_BENCH_AT_MOST, .goal = 1.2});
+	(void)furca_bench_say(
+		&(struct furca_bench_line){.name = "read-only call in an environment / in the own interpreter",
+					   .workload = "len() of a list in a session",
+					   .over = &other,
+					   .under = &own,
+					   .sense = FURCA_BENCH_AT_MOST,
+					   .goal = 1.2});
 	return 0;
 }
 
@@ -196,7 +219,8 @@ int main(void)
 	if (r == 0)
 		r = build(empty, &venv) < 0 || reads(venv) < 0 ? -EIO : 0;
 	if (r == 0 && build(spec, &venv) < 0)
-		furca_bench_skip("python -c 'import numpy, pandas'", "an environment with numpy and pandas cannot be built; see the message above");
+		furca_bench_skip("python -c 'import numpy, pandas'",
+				 "an environment with numpy and pandas cannot be built; see the message above");
 	else if (r == 0)
 		r = preloaded(venv);
 	furca_close(client);

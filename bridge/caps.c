@@ -27,10 +27,10 @@ struct call {
 	uint64_t id, client, owner;
 	uint32_t msgid;
 	bool write, objects, takes_frames;
-	struct furca_fd memory;	      /* with `waiting`, where arrays are in it */
-	struct slow *slow;	      /* with `waiting` */
+	struct furca_fd memory;		 /* with `waiting`, where arrays are in it */
+	struct slow *slow;		 /* with `waiting` */
 	struct furca_fair_item *waiting; /* not yet sent */
-	char name[64];		      /* for messages; cut */
+	char name[64];			 /* for messages; cut */
 };
 
 struct furca_caps *furca_caps_new(const struct furca_caps_events *events, void *user)
@@ -112,9 +112,11 @@ static void refuse_unknown(struct furca_caps *caps, uint64_t id, struct furca_vi
 
 	(void)snprintf(message, sizeof(message), "no capability named '%.*s'", n, (const char *)name.at);
 	if (nearest)
-		(void)snprintf(suggestion, sizeof(suggestion), "The nearest is '%s'; dir(capabilities) lists all.", nearest);
+		(void)snprintf(suggestion, sizeof(suggestion), "The nearest is '%s'; dir(capabilities) lists all.",
+			       nearest);
 	else
-		(void)snprintf(suggestion, sizeof(suggestion), "No client offers any capability now; run without them.");
+		(void)snprintf(suggestion, sizeof(suggestion),
+			       "No client offers any capability now; run without them.");
 	fail(caps, id, "AttributeError", message, suggestion);
 }
 
@@ -122,8 +124,8 @@ static void refuse_write(struct furca_caps *caps, uint64_t id, const char *name)
 {
 	char message[FURCA_MAX_CAPABILITY_NAME + 128];
 
-	(void)snprintf(message, sizeof(message), "capability '%s' may change things outside (effect 'write') and this call is read_only",
-		       name);
+	(void)snprintf(message, sizeof(message),
+		       "capability '%s' may change things outside (effect 'write') and this call is read_only", name);
 	fail(caps, id, "PermissionError", message,
 	     "Run this code with state_mode='stateful', or use capabilities whose effect is 'read'.");
 }
@@ -147,12 +149,16 @@ struct target {
 
 static struct furca_way way_of(struct furca_caps *caps, const struct call *call)
 {
-	return (struct furca_way){.of_clients = &caps->handles, .of_code = &caps->objects, .client = call->client, .owner = call->owner,
-				  .write = call->write, .objects = call->objects};
+	return (struct furca_way){.of_clients = &caps->handles,
+				  .of_code = &caps->objects,
+				  .client = call->client,
+				  .owner = call->owner,
+				  .write = call->write,
+				  .objects = call->objects};
 }
 
-static int pack_call(struct furca_caps *caps, struct furca_buf *buf, const struct call *call, const struct target *target,
-		     const struct furca_caps_request *from)
+static int pack_call(struct furca_caps *caps, struct furca_buf *buf, const struct call *call,
+		     const struct target *target, const struct furca_caps_request *from)
 {
 	struct furca_way way = way_of(caps, call);
 	bool frames = false;
@@ -215,14 +221,14 @@ static struct slow *slow_of(struct furca_caps *caps, uint64_t client)
 }
 
 /* Sends a call now or puts it in its execute's queue. 0 or -errno. */
-static int send_in_turn(struct furca_caps *caps, struct call *call, uint64_t key, struct furca_buf *params, struct furca_fd *memory)
+static int send_in_turn(struct furca_caps *caps, struct call *call, uint64_t key, struct furca_buf *params,
+			struct furca_fd *memory)
 {
 	struct slow *slow = furca_idmap_get(&caps->slow, call->client);
 	int r = -EAGAIN;
 
 	if (!slow || !furca_fair_first(&slow->fair))
-		r = caps->events->send(caps->user, call->client, call->msgid, furca_buf_view(params),
-					 memory);
+		r = caps->events->send(caps->user, call->client, call->msgid, furca_buf_view(params), memory);
 	if (r != -EAGAIN)
 		return r;
 	slow = slow_of(caps, call->client);
@@ -257,7 +263,8 @@ static int open_call(struct furca_caps *caps, const struct target *target, struc
 			      .objects = target->objects,
 			      .takes_frames = from->takes_frames,
 			      .memory = FURCA_FD_NONE};
-	(void)snprintf(call->name, sizeof(call->name), "%.*s", (int)furca_view_size(target->name), (const char *)target->name.at);
+	(void)snprintf(call->name, sizeof(call->name), "%.*s", (int)furca_view_size(target->name),
+		       (const char *)target->name.at);
 	int r = furca_idmap_add(&caps->by_id, from->id, call);
 	if (r < 0) {
 		free(call);
@@ -283,10 +290,12 @@ static bool find_target(struct furca_caps *caps, uint64_t id, struct furca_view 
 	if (furca_handles_is_name(name)) {
 		ret->handle = furca_handles_find(&caps->handles, name, &ret->name);
 		if (!ret->handle)
-			fail(caps, id, "ReferenceError", "that handle does not live any more: it was given back, or its client has gone",
+			fail(caps, id, "ReferenceError",
+			     "that handle does not live any more: it was given back, or its client has gone",
 			     "Get the object again from the capability that gave it.");
 		else if (read && !ret->handle->objects)
-			fail(caps, id, "TypeError", "the client that has this object does not tell its attributes", "Call one of its methods.");
+			fail(caps, id, "TypeError", "the client that has this object does not tell its attributes",
+			     "Call one of its methods.");
 		else {
 			ret->client = ret->handle->client;
 			ret->write = ret->handle->write;
@@ -296,7 +305,8 @@ static bool find_target(struct furca_caps *caps, uint64_t id, struct furca_view 
 		return false;
 	}
 	if (read) {
-		fail(caps, id, "TypeError", "a capability has no attributes that could be read", "Call it, or read an attribute of a handle.");
+		fail(caps, id, "TypeError", "a capability has no attributes that could be read",
+		     "Call it, or read an attribute of a handle.");
 		return false;
 	}
 	entry = furca_offers_find(&caps->offers, name);
@@ -315,17 +325,21 @@ static bool find_target(struct furca_caps *caps, uint64_t id, struct furca_view 
 static void fail_unsent(struct furca_caps *caps, uint64_t id, int r)
 {
 	if (r == -ENOBUFS)
-		fail(caps, id, "BlockingIOError", "the client that offers this capability does not read its calls fast enough",
+		fail(caps, id, "BlockingIOError",
+		     "the client that offers this capability does not read its calls fast enough",
 		     "Make fewer calls at once, or smaller ones, and try again.");
 	else if (r == -EOPNOTSUPP)
 		fail(caps, id, "TypeError", "the client that offers this capability does not take arrays and frames",
 		     "Send plain values, for example .tolist() or .to_dict('list').");
 	else if (r == -EDOM)
-		fail(caps, id, "TypeError", "the client that offers this capability takes plain values, no objects", "Send plain values: numbers, text, bytes, lists and maps.");
+		fail(caps, id, "TypeError", "the client that offers this capability takes plain values, no objects",
+		     "Send plain values: numbers, text, bytes, lists and maps.");
 	else if (r == -EPROTO)
-		fail(caps, id, "TypeError", "an object's name is no short text without dots", "Call from code that furca runs.");
+		fail(caps, id, "TypeError", "an object's name is no short text without dots",
+		     "Call from code that furca runs.");
 	else if (r == -EBADMSG)
-		fail(caps, id, "TypeError", "arrays and their memory did not come together", "Call from code that furca runs.");
+		fail(caps, id, "TypeError", "arrays and their memory did not come together",
+		     "Call from code that furca runs.");
 	else if (r == -ENOMEM || r == -E2BIG)
 		fail(caps, id, "MemoryError", "the call is too large to be sent", "Send less.");
 	else
@@ -344,7 +358,8 @@ void furca_caps_call(struct furca_caps *caps, struct furca_caps_request *from)
 		return;
 	}
 	if (from->read_only && target.write) {
-		(void)snprintf(text, sizeof(text), "%.*s", (int)FURCA_MIN(furca_view_size(target.name), sizeof(text) - 1),
+		(void)snprintf(text, sizeof(text), "%.*s",
+			       (int)FURCA_MIN(furca_view_size(target.name), sizeof(text) - 1),
 			       (const char *)target.name.at);
 		furca_caps_let_go(caps, from);
 		refuse_write(caps, from->id, text);
@@ -365,8 +380,8 @@ void furca_caps_writable(struct furca_caps *caps, uint64_t client)
 	while (slow && (item = furca_fair_first(&slow->fair))) {
 		struct call *call = item->owner;
 		bool had = call->memory.n >= 0;
-		int r = caps->events->send(caps->user, client, call->msgid,
-					   furca_buf_view(&item->bytes), &call->memory);
+		int r = caps->events->send(caps->user, client, call->msgid, furca_buf_view(&item->bytes),
+					   &call->memory);
 
 		if (r == -EAGAIN)
 			return;
@@ -385,7 +400,8 @@ void furca_caps_writable(struct furca_caps *caps, uint64_t client)
 }
 
 /* The value of a call that is not open any more, its handles renamed for code. */
-static void pass_value(struct furca_caps *caps, const struct call *call, struct furca_view value, struct furca_fd *memory)
+static void pass_value(struct furca_caps *caps, const struct call *call, struct furca_view value,
+		       struct furca_fd *memory)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	struct furca_way way = way_of(caps, call);
@@ -393,19 +409,23 @@ static void pass_value(struct furca_caps *caps, const struct call *call, struct 
 	bool frames = false;
 
 	if (furca_value_has_ext(value, FURCA_EXT_FRAME) && !call->takes_frames) {
-		fail(caps, id, "TypeError", "the capability answered with an array or a frame, which cannot be had here",
+		fail(caps, id, "TypeError",
+		     "the capability answered with an array or a frame, which cannot be had here",
 		     "Ask for plain values, or call it from Python.");
 		return;
 	}
 	int r = furca_handles_to_code(&way, value, &out, &frames);
 	if (r == 0 && frames != (memory && memory->n >= 0))
-		fail(caps, id, "TypeError", "the capability's client sent an array without its memory", "Mend the client.");
+		fail(caps, id, "TypeError", "the capability's client sent an array without its memory",
+		     "Mend the client.");
 	else if (r == 0)
 		caps->events->done(caps->user, id, furca_buf_view(&out), (struct furca_view){0}, memory);
 	else if (r == -EPROTO)
-		fail(caps, id, "TypeError", "the capability's client gave a handle that is no short text without dots", "Mend the client.");
+		fail(caps, id, "TypeError", "the capability's client gave a handle that is no short text without dots",
+		     "Mend the client.");
 	else
-		fail(caps, id, "MemoryError", "too many handles are held, or memory is out", "Let go of handles that are not needed.");
+		fail(caps, id, "MemoryError", "too many handles are held, or memory is out",
+		     "Let go of handles that are not needed.");
 }
 
 void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid, const struct furca_value *error,
@@ -431,7 +451,8 @@ void furca_caps_answer(struct furca_caps *caps, uint64_t client, uint64_t msgid,
 	} else if (furca_map_text(error->raw, "type", &type) && furca_map_text(error->raw, "message", &message)) {
 		caps->events->done(caps->user, id, (struct furca_view){0}, error->raw, NULL);
 	} else {
-		fail(caps, id, "RuntimeError", "the capability failed, and its client's error is no map {type, message}",
+		fail(caps, id, "RuntimeError",
+		     "the capability failed, and its client's error is no map {type, message}",
 		     "Mend the client: answer with error {type, message, traceback?}.");
 	}
 }
@@ -505,12 +526,15 @@ static void fail_calls_of(struct furca_caps *caps, uint64_t client)
 	for (size_t i = 0; i < n; i++) {
 		char message[160];
 
-		(void)snprintf(message, sizeof(message), "the client that offers '%s' disconnected during the call; whether it was done is unknown",
-			       gone[i]->name);
+		(void)snprintf(
+			message, sizeof(message),
+			"the client that offers '%s' disconnected during the call; whether it was done is unknown",
+			gone[i]->name);
 		uint64_t id = gone[i]->id;
 		furca_fd_done(&gone[i]->memory);
 		free(gone[i]);
-		fail(caps, id, "ConnectionError", message, "Find out whether it was done; run the code again when the client is back.");
+		fail(caps, id, "ConnectionError", message,
+		     "Find out whether it was done; run the code again when the client is back.");
 	}
 }
 

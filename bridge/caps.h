@@ -35,7 +35,8 @@ struct furca_caps_events {
 	void (*answer)(void *user, uint64_t client, uint64_t msgid, struct furca_view result);
 	/* The answer to the call `id`: a packed value, or an error map {type, message, traceback?, suggestion?}; the other is empty.
 	 * `memory`: of the value's arrays, taken; or NULL. */
-	void (*done)(void *user, uint64_t id, struct furca_view value, struct furca_view error, struct furca_fd *memory);
+	void (*done)(void *user, uint64_t id, struct furca_view value, struct furca_view error,
+		     struct furca_fd *memory);
 };
 
 struct furca_caps_stats {
@@ -78,7 +79,8 @@ void furca_caps_owner_gone(struct furca_caps *caps, uint64_t owner);
  * call_object and release_object: `args` is the packed map of the arguments. 0, or -errno with *err. The first is answered by events.answer, with
  * {ok, value}, or {ok, error, type, message, traceback} for what the code raised.
  */
-int furca_caps_object_call(struct furca_caps *caps, uint64_t client, uint64_t msgid, struct furca_view args, struct furca_err *err);
+int furca_caps_object_call(struct furca_caps *caps, uint64_t client, uint64_t msgid, struct furca_view args,
+			   struct furca_err *err);
 int furca_caps_object_release(struct furca_caps *caps, uint64_t client, struct furca_view args, struct furca_err *err);
 
 /* What came of events.object_call: a packed value, or an error map; both empty: the code has ended. */

@@ -37,7 +37,8 @@ const char *furca_cli_color(int fd, const char *sequence)
 
 int furca_cli_fail(const char *name, const char *message, const char *suggestion)
 {
-	(void)fprintf(stderr, "%sfurca %s: %s%s\n", furca_cli_color(2, FURCA_RED), name, message, furca_cli_color(2, FURCA_PLAIN));
+	(void)fprintf(stderr, "%sfurca %s: %s%s\n", furca_cli_color(2, FURCA_RED), name, message,
+		      furca_cli_color(2, FURCA_PLAIN));
 	if (suggestion && *suggestion)
 		(void)fprintf(stderr, "%s\n", suggestion);
 	return FURCA_EXIT_FAILED;
@@ -131,13 +132,15 @@ static int print_refusal(const char *name, struct furca_view answer)
 	if (!furca_map_bool(answer, "ok", &ok) || ok)
 		return FURCA_EXIT_OK;
 	FURCA_AUTO_FREE char *message = furca_map_text(answer, "error", &text) ? furca_view_dup(text) : NULL;
-	FURCA_AUTO_FREE char *advice = furca_map_text(answer, "suggestion", &suggestion) ? furca_view_dup(suggestion) : NULL;
+	FURCA_AUTO_FREE char *advice =
+		furca_map_text(answer, "suggestion", &suggestion) ? furca_view_dup(suggestion) : NULL;
 	(void)furca_cli_fail(name, message ? message : "the engine refused", advice);
-	return furca_map_text(answer, "error_type", &type) && furca_view_is(type, "validation") ? FURCA_EXIT_USAGE : FURCA_EXIT_FAILED;
+	return furca_map_text(answer, "error_type", &type) && furca_view_is(type, "validation") ? FURCA_EXIT_USAGE
+												: FURCA_EXIT_FAILED;
 }
 
-int furca_cli_call(const struct furca_cli *cli, const char *method, struct furca_args *args, void **ret, struct furca_view *ret_view,
-		   bool *ret_shown)
+int furca_cli_call(const struct furca_cli *cli, const char *method, struct furca_args *args, void **ret,
+		   struct furca_view *ret_view, bool *ret_shown)
 {
 	FURCA_AUTO_BUF struct furca_buf json = FURCA_BUF_INIT;
 	struct furca_client *client;
@@ -201,7 +204,9 @@ void furca_table_add(struct furca_table *table, const char *text, size_t n)
 		return;
 	}
 	for (size_t i = 0; i < n; i++)
-		cell[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? (text[i] == '\n' || text[i] == '\t' ? ' ' : '?') : text[i];
+		cell[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f
+				  ? (text[i] == '\n' || text[i] == '\t' ? ' ' : '?')
+				  : text[i];
 	cell[n] = '\0';
 	cells[table->rows++] = cell; /* `rows` counts cells until the table is printed */
 }
@@ -263,7 +268,8 @@ static size_t line_width(FILE *out)
 
 void furca_table_print(struct furca_table *table, FILE *out)
 {
-	size_t columns = table->columns, rows = columns ? table->rows / columns : 0, wide[16] = {0}, line = line_width(out);
+	size_t columns = table->columns, rows = columns ? table->rows / columns : 0, wide[16] = {0},
+	       line = line_width(out);
 
 	for (size_t i = 0; i < rows * columns; i++)
 		wide[i % columns] = FURCA_MAX(wide[i % columns], FURCA_MIN(width(table->cells[i]), (size_t)60));

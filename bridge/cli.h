@@ -89,8 +89,8 @@ void furca_cli_session(struct furca_args *args, const struct furca_cli *cli, con
  * Calls a method and hands out its answer (a packed map, free()). A refusal is printed. 0 or an exit status. With --json the answer is
  * printed as it is, and *ret_shown is true.
  */
-int furca_cli_call(const struct furca_cli *cli, const char *method, struct furca_args *args, void **ret, struct furca_view *ret_view,
-		   bool *ret_shown);
+int furca_cli_call(const struct furca_cli *cli, const char *method, struct furca_args *args, void **ret,
+		   struct furca_view *ret_view, bool *ret_shown);
 
 /* The same for commands that show nothing more than one line made from `done`. */
 int furca_cli_simple(const struct furca_cli *cli, const char *method, struct furca_args *args, const char *done);

@@ -52,7 +52,8 @@ static int list(const char *directory)
 		free(names);
 	if (found)
 		return FURCA_EXIT_OK;
-	(void)furca_cli_fail("bench", "no benchmark is installed", "Install furca completely, or set FURCA_LIBEXEC to its host programs.");
+	(void)furca_cli_fail("bench", "no benchmark is installed",
+			     "Install furca completely, or set FURCA_LIBEXEC to its host programs.");
 	return FURCA_EXIT_CANNOT;
 }
 

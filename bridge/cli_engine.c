@@ -47,7 +47,9 @@ static int spawn_serve(const char *socket, const char *log, int ready_fd)
 		r = posix_spawn_file_actions_addopen(&actions, 2, log, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
 	if (r == 0)
 		r = posix_spawn_file_actions_adddup2(&actions, ready_fd, 1);
-	r = r ? -r : furca_proc_spawn("/proc/self/exe", (char *const *)(uintptr_t)argv, environ, &actions, POSIX_SPAWN_SETSID, &pid);
+	r = r ? -r
+	      : furca_proc_spawn("/proc/self/exe", (char *const *)(uintptr_t)argv, environ, &actions,
+				 POSIX_SPAWN_SETSID, &pid);
 	(void)posix_spawn_file_actions_destroy(&actions);
 	return r;
 }
@@ -89,8 +91,8 @@ static int start_engine(const char *name, const char *socket)
 		return furca_cli_fail(name, "cannot start an engine", strerror(-r));
 	if (furca_fd_read_full(from.n, text, 6) == 6 && memcmp(text, "ready ", 6) == 0) {
 		if (isatty(2))
-			(void)fprintf(stderr, "%sfurca: started an engine at %s; `furca stop` ends it%s\n", furca_cli_color(2, FURCA_DIM), socket,
-				      furca_cli_color(2, FURCA_PLAIN));
+			(void)fprintf(stderr, "%sfurca: started an engine at %s; `furca stop` ends it%s\n",
+				      furca_cli_color(2, FURCA_DIM), socket, furca_cli_color(2, FURCA_PLAIN));
 		return FURCA_EXIT_OK;
 	}
 	show_log(log);
@@ -162,7 +164,8 @@ int furca_cmd_stop(int argc, char **argv)
 		return furca_cli_fail("stop", "cannot end the engine", strerror(-r));
 	struct pollfd fd = {.fd = engine.pidfd.n, .events = POLLIN};
 	if (poll(&fd, 1, 15000) != 1)
-		return furca_cli_fail("stop", "the engine did not end within 15 seconds", "Look at its log, or kill it.");
+		return furca_cli_fail("stop", "the engine did not end within 15 seconds",
+				      "Look at its log, or kill it.");
 	if (!cli.json)
 		(void)printf("ended engine %d\n", (int)engine.pid);
 	return FURCA_EXIT_OK;

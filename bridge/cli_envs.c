@@ -30,7 +30,8 @@ static char *read_file(const char *name, const char *path)
 			buf.len += n > 0 ? (size_t)n : 0;
 		} while (n > 0 || (n < 0 && errno == EINTR));
 	if (buf.failed || n < 0) {
-		(void)furca_cli_usage(name, "cannot read '%s': %s", path, buf.failed ? "it is too large" : strerror(errno));
+		(void)furca_cli_usage(name, "cannot read '%s': %s", path,
+				      buf.failed ? "it is too large" : strerror(errno));
 		return NULL;
 	}
 	(void)furca_buf_append(&buf, "", 1);
@@ -64,8 +65,8 @@ static bool take(int *argc, char **argv, const char *option, const char *alias, 
 }
 
 /* A list as a table: one row for each map, one column for each key. */
-static int list(const struct furca_cli *cli, const char *method, const char *key, const char *const *heads, const char *const *keys,
-		size_t columns)
+static int list(const struct furca_cli *cli, const char *method, const char *key, const char *const *heads,
+		const char *const *keys, size_t columns)
 {
 	FURCA_AUTO_ARGS struct furca_args args = {0};
 	FURCA_AUTO_FREE void *answer = NULL;
@@ -99,8 +100,8 @@ static void on_progress(void *user, const char *method, const void *params, size
 	struct furca_view map = {params, (const uint8_t *)params + size}, text;
 
 	if (strcmp(method, "env_progress") == 0 && furca_map_text(map, "text", &text))
-		(void)fprintf(stderr, "%s%.*s%s\n", furca_cli_color(2, FURCA_DIM), (int)furca_view_size(text), (const char *)text.at,
-			      furca_cli_color(2, FURCA_PLAIN));
+		(void)fprintf(stderr, "%s%.*s%s\n", furca_cli_color(2, FURCA_DIM), (int)furca_view_size(text),
+			      (const char *)text.at, furca_cli_color(2, FURCA_PLAIN));
 }
 
 /* Builds and waits, with the build's lines as they come. */
@@ -120,9 +121,9 @@ static int build(const struct furca_cli *cli, int64_t venv_id)
 	furca_args_int(&args, "venv_id", venv_id);
 	if (!cli->json)
 		furca_on_notification(client, on_progress, NULL);
-	int r = furca_args_end(&args, &view) < 0
-			? -ENOMEM
-			: furca_call(client, "build_env", view.at, furca_view_size(view), FURCA_FOREVER, &answer, &size, &err);
+	int r = furca_args_end(&args, &view) < 0 ? -ENOMEM
+						 : furca_call(client, "build_env", view.at, furca_view_size(view),
+							      FURCA_FOREVER, &answer, &size, &err);
 	furca_close(client);
 	if (r < 0)
 		return furca_cli_fail(cli->name, err.message, err.suggestion);

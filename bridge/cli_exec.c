@@ -35,13 +35,20 @@ struct exec {
 enum { OPT_SOCKET = 256, OPT_JSON, OPT_ENV, OPT_ON_ERROR, OPT_CWD, OPT_MAX, OPT_PRIVATE };
 
 static const struct option long_options[] = {
-	{"language", required_argument, NULL, 'l'},	{"mode", required_argument, NULL, 'm'},
-	{"session", required_argument, NULL, 's'},	{"env", required_argument, NULL, OPT_ENV},
-	{"timeout", required_argument, NULL, 't'},	{"code", required_argument, NULL, 'e'},
-	{"on-error", required_argument, NULL, OPT_ON_ERROR}, {"cwd", required_argument, NULL, OPT_CWD},
-	{"max-output", required_argument, NULL, OPT_MAX}, {"private", no_argument, NULL, OPT_PRIVATE},
-	{"socket", required_argument, NULL, OPT_SOCKET}, {"json", no_argument, NULL, OPT_JSON},
-	{"help", no_argument, NULL, 'h'},		{NULL, 0, NULL, 0},
+	{"language", required_argument, NULL, 'l'},
+	{"mode", required_argument, NULL, 'm'},
+	{"session", required_argument, NULL, 's'},
+	{"env", required_argument, NULL, OPT_ENV},
+	{"timeout", required_argument, NULL, 't'},
+	{"code", required_argument, NULL, 'e'},
+	{"on-error", required_argument, NULL, OPT_ON_ERROR},
+	{"cwd", required_argument, NULL, OPT_CWD},
+	{"max-output", required_argument, NULL, OPT_MAX},
+	{"private", no_argument, NULL, OPT_PRIVATE},
+	{"socket", required_argument, NULL, OPT_SOCKET},
+	{"json", no_argument, NULL, OPT_JSON},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
 };
 
 /* A number in [low, high], or a usage message. */
@@ -246,8 +253,9 @@ static void show_background(struct furca_view map)
 	struct furca_view text;
 
 	if (furca_map_text(map, "background_output", &text) && furca_view_size(text) > 0)
-		(void)fprintf(stderr, "%s[output from the background since the last call]\n%.*s%s\n", furca_cli_color(2, FURCA_DIM),
-			      (int)furca_view_size(text), (const char *)text.at, furca_cli_color(2, FURCA_PLAIN));
+		(void)fprintf(stderr, "%s[output from the background since the last call]\n%.*s%s\n",
+			      furca_cli_color(2, FURCA_DIM), (int)furca_view_size(text), (const char *)text.at,
+			      furca_cli_color(2, FURCA_PLAIN));
 }
 
 /* A private engine ends with the command, and its output with it. */
@@ -262,9 +270,11 @@ static void show_truncated(struct furca_view map, bool private_engine)
 	(void)furca_map_uint(cut.raw, "stdout", &out);
 	(void)furca_map_uint(cut.raw, "stderr", &err);
 	if (!private_engine && furca_map_uint(map, "output_id", &id))
-		(void)snprintf(advice, sizeof(advice), "`furca output %llu%s` shows all", (unsigned long long)id, out > 0 ? "" : " --stderr");
+		(void)snprintf(advice, sizeof(advice), "`furca output %llu%s` shows all", (unsigned long long)id,
+			       out > 0 ? "" : " --stderr");
 	if (out + err > 0)
-		(void)fprintf(stderr, "furca exec: %llu bytes of output were left out; %s\n", (unsigned long long)(out + err), advice);
+		(void)fprintf(stderr, "furca exec: %llu bytes of output were left out; %s\n",
+			      (unsigned long long)(out + err), advice);
 }
 
 /* What became of the session, where the user would not expect it. */

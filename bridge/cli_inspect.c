@@ -102,7 +102,8 @@ static void print_options(struct furca_view state)
 	FURCA_AUTO_BUF struct furca_buf json = FURCA_BUF_INIT;
 	struct furca_value options;
 
-	if (furca_map_get(state, "options", &options) && options.kind == FURCA_MAP && furca_json_write(&json, options.raw) == 0) {
+	if (furca_map_get(state, "options", &options) && options.kind == FURCA_MAP &&
+	    furca_json_write(&json, options.raw) == 0) {
 		heading("options");
 		(void)printf("%.*s\n", (int)json.len, (const char *)json.data);
 	}
@@ -118,7 +119,8 @@ static void print_session(struct furca_view answer)
 	if (!furca_map_get(answer, "session", &s) || !furca_map_text(s.raw, "language", &language))
 		return;
 	(void)furca_map_uint(s.raw, "session_id", &id);
-	(void)printf("%.*s session %llu", (int)furca_view_size(language), (const char *)language.at, (unsigned long long)id);
+	(void)printf("%.*s session %llu", (int)furca_view_size(language), (const char *)language.at,
+		     (unsigned long long)id);
 	if (furca_map_get(s.raw, "session_name", &name) && name.kind == FURCA_STR)
 		(void)printf(" '%.*s'", (int)furca_view_size(name.bytes), (const char *)name.bytes.at);
 	if (furca_map_uint(s.raw, "venv_id", &venv))

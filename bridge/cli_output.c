@@ -70,7 +70,8 @@ static int page(const struct furca_cli *cli, struct wanted *w, bool *ret_end)
 	w->offset += n;
 	w->length -= w->length > 0 ? n : 0;
 	if (n == 0 && !*ret_end)
-		return furca_cli_fail("output", "the rest was not kept", "Run the call again with its output in a file.");
+		return furca_cli_fail("output", "the rest was not kept",
+				      "Run the call again with its output in a file.");
 	*ret_end = *ret_end || w->length == 0;
 	return FURCA_EXIT_OK;
 }

@@ -45,7 +45,8 @@ void furca_cli_add_memory(struct furca_table *table, struct furca_view map, cons
 
 size_t furca_cli_print_sessions(struct furca_view answer, size_t most)
 {
-	static const char *const heads[] = {"LANGUAGE", "ID", "NAME", "ENV", "BUSY", "CALLS", "UNDO", "PRIVATE", "SHARED", "USED", "SUMMARY"};
+	static const char *const heads[] = {"LANGUAGE", "ID",	   "NAME",   "ENV",  "BUSY",   "CALLS",
+					    "UNDO",	"PRIVATE", "SHARED", "USED", "SUMMARY"};
 	struct furca_value list, s;
 	struct furca_table table;
 	bool busy = false;
@@ -183,7 +184,8 @@ int furca_cmd_undo(int argc, char **argv)
 }
 
 /* Commands of a session and one more word. */
-static int with_word(int argc, char **argv, const char *name, const char *method, const char *key, const char *what, const char *done)
+static int with_word(int argc, char **argv, const char *name, const char *method, const char *key, const char *what,
+		     const char *done)
 {
 	FURCA_AUTO_ARGS struct furca_args args = {0};
 	struct furca_cli cli;

@@ -14,7 +14,7 @@
 #include "base/banned.h"
 
 #define EVERY_MS 1000
-#define SCREEN_ON "\033[?1049h\033[?25l"  /* the alternate screen, without cursor: what was there comes back */
+#define SCREEN_ON "\033[?1049h\033[?25l" /* the alternate screen, without cursor: what was there comes back */
 #define SCREEN_OFF "\033[?25h\033[?1049l"
 #define OTHER_LINES 4 /* of the screen, beside sessions and processes */
 
@@ -28,7 +28,8 @@ static void on_signal(int sig)
 		ended = 1;
 }
 
-static int ask(const struct furca_cli *cli, const char *method, const char *detail, void **ret, struct furca_view *ret_view, bool *ret_shown)
+static int ask(const struct furca_cli *cli, const char *method, const char *detail, void **ret,
+	       struct furca_view *ret_view, bool *ret_shown)
 {
 	FURCA_AUTO_ARGS struct furca_args args = {0};
 
@@ -63,8 +64,9 @@ static void print_counts(struct furca_view sessions, struct furca_view stats)
 		idle = list.count;
 	furca_cli_bytes(private_text, sizeof(private_text), own);
 	furca_cli_bytes(shared_text, sizeof(shared_text), shared);
-	(void)printf("furca: %llu sessions, %llu busy; %s their own, %s shared with snapshots and copies; %llu idle processes\n", (unsigned long long)n,
-		     (unsigned long long)busy, private_text, shared_text, (unsigned long long)idle);
+	(void)printf(
+		"furca: %llu sessions, %llu busy; %s their own, %s shared with snapshots and copies; %llu idle processes\n",
+		(unsigned long long)n, (unsigned long long)busy, private_text, shared_text, (unsigned long long)idle);
 }
 
 /* What a process is for, or runs. */
@@ -83,14 +85,16 @@ static void describe(char *text, size_t size, struct furca_view process)
 	if (furca_map_bool(process, "serves", &serves) && serves)
 		n += (size_t)snprintf(text + n, size - n, "%sserves reads", n ? ", " : "");
 	if (furca_map_text(process, "label", &label))
-		n += (size_t)snprintf(text + n, size - n, "%s'%.*s'", n ? ", " : "", (int)FURCA_MIN(furca_view_size(label), 256), (const char *)label.at);
-	if (furca_map_get(process, "call", &call) && furca_map_text(call.raw, "state_mode", &mode) && furca_map_text(call.raw, "method", &method)) {
+		n += (size_t)snprintf(text + n, size - n, "%s'%.*s'", n ? ", " : "",
+				      (int)FURCA_MIN(furca_view_size(label), 256), (const char *)label.at);
+	if (furca_map_get(process, "call", &call) && furca_map_text(call.raw, "state_mode", &mode) &&
+	    furca_map_text(call.raw, "method", &method)) {
 		bool execute = furca_view_is(method, "execute") || furca_view_is(method, "call_function");
 		struct furca_view word = execute ? mode : method;
 
 		(void)furca_map_float(call.raw, "running_s", &seconds);
-		(void)snprintf(text + n, size - n, "%s%.*s%s for %.1f s", n ? ", " : "", (int)furca_view_size(word), (const char *)word.at,
-			       execute ? " call" : "", seconds);
+		(void)snprintf(text + n, size - n, "%s%.*s%s for %.1f s", n ? ", " : "", (int)furca_view_size(word),
+			       (const char *)word.at, execute ? " call" : "", seconds);
 	}
 }
 

@@ -104,7 +104,8 @@ static void flush(struct furca_client *client)
 	size_t sent = 0;
 
 	while (sent < client->out.len) {
-		ssize_t n = send(client->sock.n, client->out.data + sent, client->out.len - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t n = send(client->sock.n, client->out.data + sent, client->out.len - sent,
+				 MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -150,8 +151,8 @@ static int queue_request(struct furca_client *client, uint32_t msgid, const char
 	return -ENOMEM;
 }
 
-int furca_client_send(struct furca_client *client, const char *method, struct furca_view args, furca_output_fn *on_output, void *user,
-		      uint32_t *ret_msgid)
+int furca_client_send(struct furca_client *client, const char *method, struct furca_view args,
+		      furca_output_fn *on_output, void *user, uint32_t *ret_msgid)
 {
 	struct furca_pending *pending = calloc(1, sizeof(*pending));
 	int r;
@@ -197,7 +198,8 @@ static struct furca_view bounded(struct furca_view answer, struct furca_buf *ins
 	return furca_buf_view(instead);
 }
 
-void furca_client_respond(struct furca_client *client, uint64_t msgid, struct furca_view error, struct furca_view result)
+void furca_client_respond(struct furca_client *client, uint64_t msgid, struct furca_view error,
+			  struct furca_view result)
 {
 	FURCA_AUTO_BUF struct furca_buf instead = FURCA_BUF_INIT;
 	struct furca_view over = bounded(furca_view_size(error) > 0 ? error : result, &instead);
@@ -231,7 +233,8 @@ void furca_client_respond(struct furca_client *client, uint64_t msgid, struct fu
 
 /* -------------------------------------------------------------------------------------------------------------------- in */
 
-static void take_response(struct furca_client *client, uint64_t msgid, const struct furca_value *error, const struct furca_value *result)
+static void take_response(struct furca_client *client, uint64_t msgid, const struct furca_value *error,
+			  const struct furca_value *result)
 {
 	struct furca_pending *pending = furca_idmap_get(&client->pending, msgid);
 
@@ -267,8 +270,9 @@ static void take_notification(struct furca_client *client, struct furca_view met
 	struct furca_value v;
 	uint64_t id;
 
-	if (furca_view_is(method, "output") && furca_map_uint(params, "execute_msgid", &id) && furca_map_text(params, "stream", &stream) &&
-	    furca_map_get(params, "data", &v) && (v.kind == FURCA_STR || v.kind == FURCA_BIN)) {
+	if (furca_view_is(method, "output") && furca_map_uint(params, "execute_msgid", &id) &&
+	    furca_map_text(params, "stream", &stream) && furca_map_get(params, "data", &v) &&
+	    (v.kind == FURCA_STR || v.kind == FURCA_BIN)) {
 		struct furca_pending *pending = furca_idmap_get(&client->pending, id);
 
 		if (!pending || !pending->on_output)
@@ -310,11 +314,13 @@ static void take_message(struct furca_client *client, struct furca_view view)
 		if (id.kind == FURCA_UINT)
 			take_response(client, id.u, &a, &b);
 		else
-			break_off(client, -EPROTO); /* an error that belongs to no request: the engine could not read us */
+			break_off(client,
+				  -EPROTO); /* an error that belongs to no request: the engine could not read us */
 		return;
 	}
 	inside = furca_value_inside(&b);
-	if (b.kind != FURCA_ARRAY || b.count != 1 || furca_value_next(&inside, &first) < 0 || first.kind != FURCA_MAP || a.kind != FURCA_STR)
+	if (b.kind != FURCA_ARRAY || b.count != 1 || furca_value_next(&inside, &first) < 0 || first.kind != FURCA_MAP ||
+	    a.kind != FURCA_STR)
 		goto broken;
 	if (type.u == RPC_NOTIFICATION)
 		take_notification(client, a.bytes, first.raw);
@@ -355,7 +361,8 @@ static void receive(struct furca_client *client)
 		break_off(client, -ENOMEM);
 		return;
 	}
-	ssize_t n = recv(client->sock.n, client->in.data + client->in.len, client->in.cap - client->in.len, MSG_DONTWAIT);
+	ssize_t n =
+		recv(client->sock.n, client->in.data + client->in.len, client->in.cap - client->in.len, MSG_DONTWAIT);
 	if (n > 0) {
 		client->in.len += (size_t)n;
 		take_messages(client);
@@ -453,7 +460,8 @@ static bool inside_output_callback(struct furca_client *client)
 	return client->pumping && pthread_equal(client->pumper, pthread_self());
 }
 
-int furca_client_wait(struct furca_client *client, uint32_t msgid, int64_t deadline_us, struct furca_buf *ret, bool *ret_refused)
+int furca_client_wait(struct furca_client *client, uint32_t msgid, int64_t deadline_us, struct furca_buf *ret,
+		      bool *ret_refused)
 {
 	int r;
 

@@ -17,7 +17,7 @@
 /* A request of ours under way. */
 struct furca_pending {
 	bool done, waited;
-	int failed;	      /* 0 or -errno */
+	int failed;		 /* 0 or -errno */
 	struct furca_buf answer; /* packed: the result, or with `refused` the error */
 	bool refused;
 	furca_output_fn *on_output;
@@ -65,14 +65,15 @@ int furca_client_new(struct furca_fd sock, struct furca_client **ret);
 void furca_client_free(struct furca_client *client);
 
 /* Queues a request; `args` is a packed map. 0 and *ret_msgid, or -errno. Takes the lock itself. */
-int furca_client_send(struct furca_client *client, const char *method, struct furca_view args, furca_output_fn *on_output, void *user,
-		      uint32_t *ret_msgid);
+int furca_client_send(struct furca_client *client, const char *method, struct furca_view args,
+		      furca_output_fn *on_output, void *user, uint32_t *ret_msgid);
 
 /*
  * Waits for the answer, serving meanwhile. 0 and the answer handed over (*ret_refused: it is a protocol error), -ETIMEDOUT (still under
  * way), -ENOENT (no such request), -EDEADLK (called from on_output) or -EPIPE.
  */
-int furca_client_wait(struct furca_client *client, uint32_t msgid, int64_t deadline_us, struct furca_buf *ret, bool *ret_refused);
+int furca_client_wait(struct furca_client *client, uint32_t msgid, int64_t deadline_us, struct furca_buf *ret,
+		      bool *ret_refused);
 
 /* Nobody will wait: a late answer is dropped. */
 void furca_client_forget(struct furca_client *client, uint32_t msgid);
@@ -92,7 +93,8 @@ bool furca_client_within(struct furca_client *client, uint64_t *ret);
 void furca_client_started(const struct furca_client *client, uint64_t msgid);
 
 /* Queues a response: `error` or `result` packed, the other empty. */
-void furca_client_respond(struct furca_client *client, uint64_t msgid, struct furca_view error, struct furca_view result);
+void furca_client_respond(struct furca_client *client, uint64_t msgid, struct furca_view error,
+			  struct furca_view result);
 
 /*
  * For callbacks of capabilities: the answer comes later, by furca_client_respond with the id that this returns, from any thread. What

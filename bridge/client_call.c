@@ -35,7 +35,8 @@ static int explain(struct furca_error *err, int r)
 		return furca_client_fail(err, r, "Connect again; use a client and an engine of one release.",
 					 "the engine and this library do not understand each other");
 	default:
-		return furca_client_fail(err, r, "Connect again; the engine's log says why it ended.", "the engine has closed the connection");
+		return furca_client_fail(err, r, "Connect again; the engine's log says why it ended.",
+					 "the engine has closed the connection");
 	}
 }
 
@@ -46,12 +47,13 @@ static int refused(struct furca_error *err, const struct furca_buf *answer)
 
 	if (!furca_map_text(map, "message", &message) || !furca_map_text(map, "code", &code))
 		return furca_client_fail(err, -EPROTO, NULL, "the engine refused the request");
-	return furca_client_fail(err, -EPROTO, NULL, "%.*s (%.*s)", (int)FURCA_MIN(furca_view_size(message), (size_t)400),
-				 (const char *)message.at, (int)FURCA_MIN(furca_view_size(code), (size_t)40), (const char *)code.at);
+	return furca_client_fail(err, -EPROTO, NULL, "%.*s (%.*s)",
+				 (int)FURCA_MIN(furca_view_size(message), (size_t)400), (const char *)message.at,
+				 (int)FURCA_MIN(furca_view_size(code), (size_t)40), (const char *)code.at);
 }
 
-int furca_call(struct furca_client *client, const char *method, const void *args, size_t args_size, double timeout_s, void **ret,
-	       size_t *ret_size, struct furca_error *err)
+int furca_call(struct furca_client *client, const char *method, const void *args, size_t args_size, double timeout_s,
+	       void **ret, size_t *ret_size, struct furca_error *err)
 {
 	FURCA_AUTO_BUF struct furca_buf answer = FURCA_BUF_INIT;
 	struct furca_view view = {args, args ? (const uint8_t *)args + args_size : NULL};
@@ -96,7 +98,8 @@ static int pack_execute(struct furca_args *map, struct furca_client *client, con
 	furca_args_text(map, "retry", args->retry);
 	furca_args_text(map, "cwd", args->cwd);
 	if (args->max_output_bytes)
-		furca_args_int(map, "max_output_bytes", (int64_t)FURCA_MIN(args->max_output_bytes, (uint64_t)INT64_MAX));
+		furca_args_int(map, "max_output_bytes",
+			       (int64_t)FURCA_MIN(args->max_output_bytes, (uint64_t)INT64_MAX));
 	if (args->on_output)
 		furca_args_bool(map, "stream", true);
 	if (!furca_map_get(more, "within", &given) && furca_client_within(client, &within))
@@ -106,7 +109,8 @@ static int pack_execute(struct furca_args *map, struct furca_client *client, con
 
 /* ------------------------------------------------------------------------------------------------------------ executions */
 
-int furca_start(struct furca_client *client, const struct furca_execute *args, uint64_t *ret_id, struct furca_error *err)
+int furca_start(struct furca_client *client, const struct furca_execute *args, uint64_t *ret_id,
+		struct furca_error *err)
 {
 	FURCA_AUTO_ARGS struct furca_args map = {0};
 	struct furca_view view;
@@ -128,11 +132,13 @@ int furca_start(struct furca_client *client, const struct furca_execute *args, u
 	return 0;
 }
 
-int furca_wait(struct furca_client *client, uint64_t id, double timeout_s, struct furca_result *ret, struct furca_error *err)
+int furca_wait(struct furca_client *client, uint64_t id, double timeout_s, struct furca_result *ret,
+	       struct furca_error *err)
 {
 	FURCA_AUTO_BUF struct furca_buf answer = FURCA_BUF_INIT;
 	bool is_error = false;
-	int r = id > UINT32_MAX ? -ENOENT : furca_client_wait(client, (uint32_t)id, deadline_of(timeout_s), &answer, &is_error);
+	int r = id > UINT32_MAX ? -ENOENT
+				: furca_client_wait(client, (uint32_t)id, deadline_of(timeout_s), &answer, &is_error);
 
 	if (r < 0)
 		return explain(err, r);
@@ -142,7 +148,8 @@ int furca_wait(struct furca_client *client, uint64_t id, double timeout_s, struc
 	return r < 0 ? explain(err, r) : 0;
 }
 
-int furca_execute(struct furca_client *client, const struct furca_execute *args, struct furca_result *ret, struct furca_error *err)
+int furca_execute(struct furca_client *client, const struct furca_execute *args, struct furca_result *ret,
+		  struct furca_error *err)
 {
 	uint64_t id = 0;
 	int r = furca_start(client, args, &id, err);
@@ -150,13 +157,14 @@ int furca_execute(struct furca_client *client, const struct furca_execute *args,
 	return r < 0 ? r : furca_wait(client, id, FURCA_FOREVER, ret, err);
 }
 
-static int call_with(struct furca_client *client, const char *method, struct furca_args *args, void **ret, size_t *ret_size,
-		     struct furca_error *err)
+static int call_with(struct furca_client *client, const char *method, struct furca_args *args, void **ret,
+		     size_t *ret_size, struct furca_error *err)
 {
 	struct furca_view view;
 	int r = furca_args_end(args, &view);
 
-	return r < 0 ? explain(err, r) : furca_call(client, method, view.at, furca_view_size(view), FURCA_FOREVER, ret, ret_size, err);
+	return r < 0 ? explain(err, r)
+		     : furca_call(client, method, view.at, furca_view_size(view), FURCA_FOREVER, ret, ret_size, err);
 }
 
 int furca_cancel(struct furca_client *client, uint64_t id, struct furca_error *err)
@@ -176,8 +184,8 @@ int furca_cancel(struct furca_client *client, uint64_t id, struct furca_error *e
 	return cancelled;
 }
 
-static int session_call(struct furca_client *client, const char *method, const struct furca_session *session, const char *detail,
-			void **ret, size_t *ret_size, struct furca_error *err)
+static int session_call(struct furca_client *client, const char *method, const struct furca_session *session,
+			const char *detail, void **ret, size_t *ret_size, struct furca_error *err)
 {
 	FURCA_AUTO_ARGS struct furca_args args = {0};
 
@@ -197,8 +205,8 @@ int furca_list_sessions(struct furca_client *client, void **ret, size_t *ret_siz
 	return session_call(client, "list_sessions", NULL, NULL, ret, ret_size, err);
 }
 
-int furca_inspect_session(struct furca_client *client, const struct furca_session *session, const char *detail, void **ret,
-			  size_t *ret_size, struct furca_error *err)
+int furca_inspect_session(struct furca_client *client, const struct furca_session *session, const char *detail,
+			  void **ret, size_t *ret_size, struct furca_error *err)
 {
 	return session_call(client, "inspect_session", session, detail, ret, ret_size, err);
 }

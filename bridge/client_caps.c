@@ -51,7 +51,8 @@ void furca_client_started(const struct furca_client *client, uint64_t msgid)
  * Runs the callback. One that runs while another one waits on this thread holds that one up too: the engine can know it only where the
  * call comes from the very execute that the other one started.
  */
-static void serve(struct furca_client *client, const struct furca_offer *offer, const struct furca_capability_call *call)
+static void serve(struct furca_client *client, const struct furca_offer *offer,
+		  const struct furca_capability_call *call)
 {
 	struct serving outer = serving;
 
@@ -80,7 +81,8 @@ void furca_answer_value(const struct furca_capability_call *call, const void *pa
 
 	furca_buf_clear(&call->answer->value);
 	if (furca_value_check(view, 128, SIZE_MAX) < 0)
-		furca_answer_error(call, "TypeError", "the capability's client answered with bytes that are no packed value");
+		furca_answer_error(call, "TypeError",
+				   "the capability's client answered with bytes that are no packed value");
 	else
 		(void)furca_buf_append(&call->answer->value, packed, size);
 }
@@ -116,9 +118,9 @@ void furca_take_objects(struct furca_client *client, bool take)
 	client->objects = take;
 }
 
-int furca_object_call(const struct furca_capability_call *call, struct furca_client *client, const char *handle, size_t handle_size,
-		      const char *name, bool read, const void *args, size_t args_size, const void *kwargs, size_t kwargs_size, void **ret,
-		      size_t *ret_size, struct furca_error *err)
+int furca_object_call(const struct furca_capability_call *call, struct furca_client *client, const char *handle,
+		      size_t handle_size, const char *name, bool read, const void *args, size_t args_size,
+		      const void *kwargs, size_t kwargs_size, void **ret, size_t *ret_size, struct furca_error *err)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -163,7 +165,8 @@ static void run(struct furca_client *client, struct furca_due *due, struct furca
 	struct furca_value args, kwargs;
 	struct furca_capability_call call = {.answer = answer};
 
-	if (!furca_map_text(params, "name", &name) || !furca_map_get(params, "args", &args) || !furca_map_get(params, "kwargs", &kwargs)) {
+	if (!furca_map_text(params, "name", &name) || !furca_map_get(params, "args", &args) ||
+	    !furca_map_get(params, "kwargs", &kwargs)) {
 		furca_answer_error(&call, "TypeError", "the engine's call lacks name, args or kwargs");
 		return;
 	}
@@ -253,16 +256,19 @@ static int read_registered(struct furca_view answer, struct furca_error *err)
 	if (furca_map_uint(answer, "registered", &n))
 		return 0;
 	if (!furca_map_text(answer, "error", &message))
-		return furca_client_fail(err, -EPROTO, NULL, "the engine's answer to register_capabilities is not understood");
-	(void)furca_client_fail(err, -EINVAL, NULL, "%.*s", (int)FURCA_MIN(furca_view_size(message), (size_t)500), (const char *)message.at);
+		return furca_client_fail(err, -EPROTO, NULL,
+					 "the engine's answer to register_capabilities is not understood");
+	(void)furca_client_fail(err, -EINVAL, NULL, "%.*s", (int)FURCA_MIN(furca_view_size(message), (size_t)500),
+				(const char *)message.at);
 	if (err && furca_map_text(answer, "suggestion", &suggestion))
-		(void)snprintf(err->suggestion, sizeof(err->suggestion), "%.*s", (int)FURCA_MIN(furca_view_size(suggestion), (size_t)500),
-			       (const char *)suggestion.at);
+		(void)snprintf(err->suggestion, sizeof(err->suggestion), "%.*s",
+			       (int)FURCA_MIN(furca_view_size(suggestion), (size_t)500), (const char *)suggestion.at);
 	return -EINVAL;
 }
 
-int furca_capability_register(struct furca_client *client, const char *name, const char *effect, const char *doc, const void *params,
-			      size_t params_size, furca_capability_fn *fn, void *user, struct furca_error *err)
+int furca_capability_register(struct furca_client *client, const char *name, const char *effect, const char *doc,
+			      const void *params, size_t params_size, furca_capability_fn *fn, void *user,
+			      struct furca_error *err)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	FURCA_AUTO_FREE void *answer = NULL;

@@ -77,7 +77,8 @@ int furca_connect(const char *path, struct furca_client **ret, struct furca_erro
 		return furca_client_fail(err, -errno, "Start one with `furca serve`, or use furca_open_private.",
 					 "no engine answers at '%s': %s", chosen, strerror(errno));
 	if (!server_is_ours(fd.n))
-		return furca_client_fail(err, -EPERM, "Give the socket of an engine of your own.", "'%s' is another user's engine", chosen);
+		return furca_client_fail(err, -EPERM, "Give the socket of an engine of your own.",
+					 "'%s' is another user's engine", chosen);
 	int r = furca_client_new(furca_fd_take(&fd), ret);
 	return r < 0 ? furca_client_fail(err, r, NULL, "no memory for a connection") : 0;
 }
@@ -137,8 +138,8 @@ static int start_engine(const struct furca_private *options, int sock, struct fu
 	}
 	int r = spawn(program, (char *const *)(uintptr_t)argv, sock, &pid);
 	if (r < 0)
-		return furca_client_fail(err, r, "Install furca, or say where it is with $FURCA_PROGRAM.", "cannot start '%s': %s", program,
-					 strerror(-r));
+		return furca_client_fail(err, r, "Install furca, or say where it is with $FURCA_PROGRAM.",
+					 "cannot start '%s': %s", program, strerror(-r));
 	r = furca_proc_open(pid, ret);
 	return r < 0 ? furca_client_fail(err, r, NULL, "cannot follow the engine's process") : 0;
 }
@@ -165,7 +166,8 @@ int furca_open_private(const struct furca_private *options, struct furca_client 
 	r = furca_call(client, "hello", NULL, 0, (double)START_TIMEOUT_US / 1e6, &hello, &size, NULL);
 	if (r < 0) {
 		furca_close(client);
-		return furca_client_fail(err, r, "Its messages on standard error say why; `furca doctor` tests this machine.",
+		return furca_client_fail(err, r,
+					 "Its messages on standard error say why; `furca doctor` tests this machine.",
 					 "the private engine did not start: %s", strerror(-r));
 	}
 	*ret = client;

@@ -157,7 +157,8 @@ int furca_result_read(struct furca_buf *answer, struct furca_result *ret)
 	char *memory = malloc(2 * answer->len + 1);
 	struct furca_value map = {.kind = FURCA_NIL};
 
-	*ret = (struct furca_result){.memory = memory, .session_id = FURCA_NONE, .venv_id = FURCA_NONE, .out = "", .err = ""};
+	*ret = (struct furca_result){
+		.memory = memory, .session_id = FURCA_NONE, .venv_id = FURCA_NONE, .out = "", .err = ""};
 	if (!memory)
 		return -ENOMEM;
 	memcpy(memory, answer->data, answer->len);

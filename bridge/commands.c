@@ -72,16 +72,20 @@ static const char inspect_help[] =
 static const char close_help[] = "[OPTION…] SESSION | --all\n\nEnds a session, or all of them.\n\n"
 				 "  --all              every session\n" SESSION_HELP SOCKET_HELP JSON_HELP;
 
-static const char undo_help[] = "[OPTION…] SESSION [STEPS]\n\nTakes a session back by STEPS (default 1) of its stateful calls.\n\n" SESSION_HELP
-	SOCKET_HELP JSON_HELP;
+static const char undo_help[] =
+	"[OPTION…] SESSION [STEPS]\n\nTakes a session back by STEPS (default 1) of its stateful calls.\n\n" SESSION_HELP
+		SOCKET_HELP JSON_HELP;
 
-static const char branch_help[] = "[OPTION…] SESSION NEW-NAME\n\nMakes a second session of a session's last commit.\n\n" SESSION_HELP SOCKET_HELP
-	JSON_HELP;
+static const char branch_help[] =
+	"[OPTION…] SESSION NEW-NAME\n\nMakes a second session of a session's last commit.\n\n" SESSION_HELP SOCKET_HELP
+		JSON_HELP;
 
-static const char checkpoint_help[] = "[OPTION…] SESSION LABEL\n\nKeeps a session's last commit under a label.\n\n" SESSION_HELP SOCKET_HELP
-	JSON_HELP;
+static const char checkpoint_help[] =
+	"[OPTION…] SESSION LABEL\n\nKeeps a session's last commit under a label.\n\n" SESSION_HELP SOCKET_HELP
+		JSON_HELP;
 
-static const char restore_help[] = "[OPTION…] SESSION LABEL\n\nTakes a session back to a labelled commit.\n\n" SESSION_HELP SOCKET_HELP JSON_HELP;
+static const char restore_help[] =
+	"[OPTION…] SESSION LABEL\n\nTakes a session back to a labelled commit.\n\n" SESSION_HELP SOCKET_HELP JSON_HELP;
 
 static const char envs_help[] =
 	"[OPTION…] [list | create FILE | build ID | remove ID]\n\n"

@@ -116,8 +116,8 @@ int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view
 	msgpack_packer pk;
 
 	if (furca_view_size(result) > FURCA_MAX_ANSWER)
-		return furca_conn_refuse(conn, msgid, "limit", "The answer has %zu bytes, at most %u are sent", furca_view_size(result),
-					 FURCA_MAX_ANSWER);
+		return furca_conn_refuse(conn, msgid, "limit", "The answer has %zu bytes, at most %u are sent",
+					 furca_view_size(result), FURCA_MAX_ANSWER);
 	if (!furca_idmap_remove(&conn->in_flight, msgid) || conn->state != FURCA_CONN_OPEN)
 		return 0;
 	msgpack_packer_init(&pk, &conn->out, furca_buf_msgpack_write);
@@ -133,7 +133,8 @@ int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view
 	return r;
 }
 
-static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char *method, struct furca_view params, struct furca_fd *memory)
+static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char *method, struct furca_view params,
+		      struct furca_fd *memory)
 {
 	size_t mark = conn->out.len;
 	msgpack_packer pk;
@@ -175,7 +176,8 @@ int furca_conn_notify(struct furca_conn *conn, const char *method, struct furca_
 	return queue_call(conn, NULL, method, params, NULL);
 }
 
-int furca_conn_request(struct furca_conn *conn, uint32_t msgid, const char *method, struct furca_view params, struct furca_fd *memory)
+int furca_conn_request(struct furca_conn *conn, uint32_t msgid, const char *method, struct furca_view params,
+		       struct furca_fd *memory)
 {
 	return queue_call(conn, &msgid, method, params, memory);
 }
@@ -199,13 +201,15 @@ static bool arguments(const struct furca_value *params, struct furca_view *ret)
 	*ret = (struct furca_view){&empty_map, &empty_map + 1};
 	if (params->kind == FURCA_NIL || (params->kind == FURCA_ARRAY && params->count == 0))
 		return true;
-	if (params->kind != FURCA_ARRAY || params->count != 1 || furca_value_next(&inside, &args) < 0 || args.kind != FURCA_MAP)
+	if (params->kind != FURCA_ARRAY || params->count != 1 || furca_value_next(&inside, &args) < 0 ||
+	    args.kind != FURCA_MAP)
 		return false;
 	*ret = args.raw;
 	return true;
 }
 
-static void request(struct furca_conn *conn, uint64_t msgid, const struct furca_value *name, const struct furca_value *params)
+static void request(struct furca_conn *conn, uint64_t msgid, const struct furca_value *name,
+		    const struct furca_value *params)
 {
 	struct furca_view args;
 	enum furca_method method;
@@ -215,14 +219,16 @@ static void request(struct furca_conn *conn, uint64_t msgid, const struct furca_
 	if (conn->in_flight.count >= FURCA_MAX_IN_FLIGHT) {
 		char message[96];
 
-		(void)snprintf(message, sizeof(message), "Over %d requests are unanswered on this connection", FURCA_MAX_IN_FLIGHT);
+		(void)snprintf(message, sizeof(message), "Over %d requests are unanswered on this connection",
+			       FURCA_MAX_IN_FLIGHT);
 		(void)queue_error(conn, &msgid, "limit", message);
 		return;
 	}
 	method = furca_method_find(text, furca_view_size(name->bytes));
 	int r = furca_idmap_add(&conn->in_flight, msgid, (void *)(uintptr_t)(method + 1));
 	if (r == -EEXIST) {
-		broken(conn, &msgid, "malformed", "This msgid is in flight already; its answers could not be told apart");
+		broken(conn, &msgid, "malformed",
+		       "This msgid is in flight already; its answers could not be told apart");
 		return;
 	}
 	if (r < 0)
@@ -233,7 +239,8 @@ static void request(struct furca_conn *conn, uint64_t msgid, const struct furca_
 		(void)furca_conn_refuse(conn, msgid, "unknown_method", "No method '%.*s'; the nearest is '%s'", n, text,
 					furca_method_nearest(text, furca_view_size(name->bytes)));
 	else if (!arguments(params, &args))
-		(void)furca_conn_refuse(conn, msgid, "params", "The params of '%s' must be an array of one map of named arguments",
+		(void)furca_conn_refuse(conn, msgid, "params",
+					"The params of '%s' must be an array of one map of named arguments",
 					furca_method_name(method));
 	else
 		conn->events->request(conn->user, msgid, method, args);
@@ -278,8 +285,9 @@ static void message(struct furca_conn *conn, struct furca_view view)
 	if (ok && type.u != RPC_RESPONSE)
 		ok = a.kind == FURCA_STR;
 	if (!ok) {
-		broken(conn, NULL, "malformed", "This is no msgpack-rpc message: [0, msgid, method, params], [1, msgid, error, result] or "
-						"[2, method, params]");
+		broken(conn, NULL, "malformed",
+		       "This is no msgpack-rpc message: [0, msgid, method, params], [1, msgid, error, result] or "
+		       "[2, method, params]");
 		return;
 	}
 	if (type.u == RPC_REQUEST)
@@ -294,8 +302,9 @@ static bool early_msgid(struct furca_view view, uint64_t *ret)
 {
 	struct furca_value m, type, id;
 
-	if (furca_value_enter(&view, &m) < 0 || m.kind != FURCA_ARRAY || m.count != 4 || furca_value_enter(&view, &type) < 0 ||
-	    type.kind != FURCA_UINT || type.u != RPC_REQUEST || furca_value_enter(&view, &id) < 0 || id.kind != FURCA_UINT)
+	if (furca_value_enter(&view, &m) < 0 || m.kind != FURCA_ARRAY || m.count != 4 ||
+	    furca_value_enter(&view, &type) < 0 || type.kind != FURCA_UINT || type.u != RPC_REQUEST ||
+	    furca_value_enter(&view, &id) < 0 || id.kind != FURCA_UINT)
 		return false;
 	*ret = id.u;
 	return true;
@@ -308,7 +317,8 @@ static void unreadable(struct furca_conn *conn, struct furca_view view, int64_t 
 	bool known = early_msgid(view, &msgid);
 
 	if (why == -E2BIG)
-		(void)snprintf(text, sizeof(text), "A message may have %u bytes, %u values and %d levels; this one announces more",
+		(void)snprintf(text, sizeof(text),
+			       "A message may have %u bytes, %u values and %d levels; this one announces more",
 			       FURCA_MAX_MESSAGE, FURCA_MAX_ITEMS, FURCA_MAX_DEPTH);
 	else
 		(void)snprintf(text, sizeof(text), "The bytes are no msgpack");

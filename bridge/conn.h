@@ -86,7 +86,8 @@ int furca_conn_refuse(struct furca_conn *conn, uint64_t msgid, const char *code,
  * for it (then nothing was queued), -EPIPE where the connection is not open, or -ENOMEM.
  */
 int furca_conn_notify(struct furca_conn *conn, const char *method, struct furca_view params);
-int furca_conn_request(struct furca_conn *conn, uint32_t msgid, const char *method, struct furca_view params, struct furca_fd *memory);
+int furca_conn_request(struct furca_conn *conn, uint32_t msgid, const char *method, struct furca_view params,
+		       struct furca_fd *memory);
 
 /* Bytes queued and not sent. */
 static inline size_t furca_conn_queued(const struct furca_conn *conn)

@@ -43,15 +43,17 @@ static void print_json(const struct furca_probe *probe)
 	for (int i = 0; i < probe->rows; i++) {
 		const struct furca_probe_row *row = &probe->row[i];
 
-		(void)json_array_append_new(features, json_pack("{s:s, s:s, s:b, s:s, s:s}", "feature", row->feature, "guarantee", row->guarantee,
-								"there", row->there, "lost", row->lost, "detail", row->detail));
+		(void)json_array_append_new(features, json_pack("{s:s, s:s, s:b, s:s, s:s}", "feature", row->feature,
+								"guarantee", row->guarantee, "there", row->there,
+								"lost", row->lost, "detail", row->detail));
 	}
 	for (size_t i = 0; i < FURCA_COUNT(barriers); i++)
 		(void)json_object_set_new(guarantees, barriers[i].word,
-					  json_pack("{s:b, s:b, s:s}", "held", holds(probe, i), "required", barriers[i].required, "what",
-						    barriers[i].what));
-	json_t *all = json_pack("{s:b, s:b, s:b, s:o, s:o}", "ok", all_required(probe), "root", probe->root, "user_namespaces",
-				probe->user_namespaces, "guarantees", guarantees, "features", features);
+					  json_pack("{s:b, s:b, s:s}", "held", holds(probe, i), "required",
+						    barriers[i].required, "what", barriers[i].what));
+	json_t *all =
+		json_pack("{s:b, s:b, s:b, s:o, s:o}", "ok", all_required(probe), "root", probe->root,
+			  "user_namespaces", probe->user_namespaces, "guarantees", guarantees, "features", features);
 	(void)json_dumpf(all, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
 	(void)printf("\n");
 	json_decref(all);
@@ -117,8 +119,11 @@ int furca_cmd_doctor(int argc, char **argv)
 	} else {
 		print_guarantees(probe);
 		print_features(probe);
-		(void)printf("\n%s\n", all_required(probe) ? "Every guarantee that a read-only call needs can be had here."
-							   : "Read-only calls are refused here unless they waive what is missing: see `isolation`.");
+		(void)printf(
+			"\n%s\n",
+			all_required(probe)
+				? "Every guarantee that a read-only call needs can be had here."
+				: "Read-only calls are refused here unless they waive what is missing: see `isolation`.");
 	}
 	return all_required(probe) ? FURCA_EXIT_OK : FURCA_EXIT_FAILED;
 }

@@ -73,12 +73,14 @@ static void queue_free(struct furca_fair *fair, struct furca_fair_queue *queue)
 	free(queue);
 }
 
-struct furca_fair_item *furca_fair_add(struct furca_fair *fair, uint64_t key, struct furca_buf *bytes, void *owner, int *ret_error)
+struct furca_fair_item *furca_fair_add(struct furca_fair *fair, uint64_t key, struct furca_buf *bytes, void *owner,
+				       int *ret_error)
 {
 	const struct furca_fair_queue *there = furca_idmap_get(&fair->queues, key);
 
 	*ret_error = -ENOBUFS;
-	if (fair->bytes + bytes->len > FURCA_MAX_WAITING || (there && there->bytes + bytes->len > FURCA_MAX_WAITING_EACH))
+	if (fair->bytes + bytes->len > FURCA_MAX_WAITING ||
+	    (there && there->bytes + bytes->len > FURCA_MAX_WAITING_EACH))
 		return NULL;
 	*ret_error = -ENOMEM;
 	struct furca_fair_item *item = calloc(1, sizeof(*item));

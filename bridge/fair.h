@@ -30,7 +30,8 @@ void furca_fair_done(struct furca_fair *fair);
  * Puts bytes (taken on success) at the end of the queue of `key`. The item, which lives until it is removed; NULL and *ret_error -ENOBUFS where a
  * bound is reached (bridge/wire/limits.h), or -ENOMEM.
  */
-struct furca_fair_item *furca_fair_add(struct furca_fair *fair, uint64_t key, struct furca_buf *bytes, void *owner, int *ret_error);
+struct furca_fair_item *furca_fair_add(struct furca_fair *fair, uint64_t key, struct furca_buf *bytes, void *owner,
+				       int *ret_error);
 
 /* The item whose turn it is, or NULL. It stays. */
 struct furca_fair_item *furca_fair_first(const struct furca_fair *fair);

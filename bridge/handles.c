@@ -70,7 +70,8 @@ const struct furca_handle *furca_handles_get(const struct furca_handles *handles
 	return NULL;
 }
 
-const struct furca_handle *furca_handles_find(const struct furca_handles *handles, struct furca_view name, struct furca_view *ret_method)
+const struct furca_handle *furca_handles_find(const struct furca_handles *handles, struct furca_view name,
+					      struct furca_view *ret_method)
 {
 	const uint8_t *dot = memchr(name.at, '.', furca_view_size(name));
 
@@ -183,7 +184,8 @@ static bool token_is_valid(struct furca_view token)
 }
 
 /* Makes a handle in that table and links it. 0, -EPROTO, -E2BIG or -ENOMEM. */
-static int make(struct furca_handles *handles, const struct furca_way *way, char kind, struct furca_view token, const struct furca_handle **ret)
+static int make(struct furca_handles *handles, const struct furca_way *way, char kind, struct furca_view token,
+		const struct furca_handle **ret)
 {
 	struct furca_handle *handle;
 	uint64_t number;
@@ -203,7 +205,8 @@ static int make(struct furca_handles *handles, const struct furca_way *way, char
 	handle->objects = way->objects;
 	handle->size = furca_view_size(token);
 	memcpy(handle->token, token.at, handle->size);
-	(void)snprintf(handle->name, sizeof(handle->name), "%c%016llx%s", kind, (unsigned long long)number, way->objects ? "a" : "");
+	(void)snprintf(handle->name, sizeof(handle->name), "%c%016llx%s", kind, (unsigned long long)number,
+		       way->objects ? "a" : "");
 	int r = link_handle(handles, handle);
 	if (r < 0)
 		free(handle);
@@ -264,8 +267,8 @@ static int cross_to_client(const struct furca_way *way, const struct furca_value
 }
 
 /* Containers have no length in bytes, so a value can be copied piece by piece with some pieces changed. */
-static int copy(const struct furca_way *way, cross_fn *cross, struct furca_handles *made, struct furca_view value, struct furca_buf *out,
-		bool *frames)
+static int copy(const struct furca_way *way, cross_fn *cross, struct furca_handles *made, struct furca_view value,
+		struct furca_buf *out, bool *frames)
 {
 	size_t mark = out->len;
 	struct furca_value v;

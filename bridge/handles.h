@@ -20,8 +20,9 @@ struct furca_handle {
 	bool write;   /* its methods may change things: as the capability that gave it */
 	bool objects; /* its client takes objects of code, and tells attributes: likewise */
 	size_t size;
-	char name[24]; /* what the other side sees: "@" (a client's) or "#" (code's), 16 digits, and "a" with `objects` */
-	char token[];  /* what its own side sees; `size` bytes */
+	char name
+		[24]; /* what the other side sees: "@" (a client's) or "#" (code's), 16 digits, and "a" with `objects` */
+	char token[]; /* what its own side sees; `size` bytes */
 };
 
 /* Its own side's text of it; lives as long. */
@@ -38,7 +39,7 @@ struct furca_way {
 };
 
 struct furca_handles {
-	struct furca_idmap by_hash; /* of the name */
+	struct furca_idmap by_hash;  /* of the name */
 	struct furca_idmap by_owner; /* how many each has, as a number */
 	size_t count;
 };
@@ -65,7 +66,8 @@ void furca_handles_unmake(struct furca_handles *made, struct furca_view packed);
 void furca_handles_each_object(struct furca_view value, void (*fn)(void *data, struct furca_view token), void *data);
 
 /* The handle that `name` begins with, and the method behind its dot; NULL where it is no handle that lives. */
-const struct furca_handle *furca_handles_find(const struct furca_handles *handles, struct furca_view name, struct furca_view *ret_method);
+const struct furca_handle *furca_handles_find(const struct furca_handles *handles, struct furca_view name,
+					      struct furca_view *ret_method);
 
 /* Whether a name is written as a handle's, living or not. */
 bool furca_handles_is_name(struct furca_view name);

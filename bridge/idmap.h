@@ -12,7 +12,7 @@ struct furca_idmap {
 	struct furca_idmap_slot {
 		uint64_t key;
 		void *value; /* NULL: free */
-	} *slots;
+	} * slots;
 	size_t size, count; /* size is 0 or a power of two */
 };
 

@@ -24,7 +24,8 @@ int furca_base64(struct furca_buf *out, const uint8_t *data, size_t n)
 		return out->failed;
 	uint8_t *to = out->data + out->len;
 	for (size_t i = 0; i < n; i += 3) {
-		uint32_t three = (uint32_t)data[i] << 16 | (i + 1 < n ? (uint32_t)data[i + 1] << 8 : 0) | (i + 2 < n ? data[i + 2] : 0U);
+		uint32_t three = (uint32_t)data[i] << 16 | (i + 1 < n ? (uint32_t)data[i + 1] << 8 : 0) |
+				 (i + 2 < n ? data[i + 2] : 0U);
 
 		*to++ = (uint8_t)digits[three >> 18];
 		*to++ = (uint8_t)digits[three >> 12 & 63];
@@ -47,7 +48,8 @@ static size_t character(const uint8_t *p, const uint8_t *end)
 int furca_json_write_text(struct furca_buf *out, const char *text, size_t size)
 {
 	static const char *const escapes[128] = {
-		['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t", ['\b'] = "\\b", ['\f'] = "\\f",
+		['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "\\n", ['\r'] = "\\r",
+		['\t'] = "\\t", ['\b'] = "\\b",	 ['\f'] = "\\f",
 	};
 	const uint8_t *p = (const uint8_t *)text, *end = p + size, *plain = p;
 

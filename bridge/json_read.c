@@ -13,15 +13,15 @@ void furca_json_pack(msgpack_packer *pk, json_t *value)
 	switch (json_typeof(value)) {
 	case JSON_OBJECT:
 		msgpack_pack_map(pk, json_object_size(value));
-		json_object_foreach(value, key, item)
-		{
+		json_object_foreach (value, key, item) {
 			msgpack_pack_str_with_body(pk, key, strlen(key));
 			furca_json_pack(pk, item);
 		}
 		break;
 	case JSON_ARRAY:
 		msgpack_pack_array(pk, json_array_size(value));
-		json_array_foreach(value, i, item) furca_json_pack(pk, item);
+		json_array_foreach (value, i, item)
+			furca_json_pack(pk, item);
 		break;
 	case JSON_STRING:
 		msgpack_pack_str_with_body(pk, json_string_value(value), json_string_length(value));

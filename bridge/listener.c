@@ -21,8 +21,10 @@ static int address(const char *path, struct sockaddr_un *ret, struct furca_err *
 {
 	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
 	if (!*path || strlen(path) >= sizeof(ret->sun_path))
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give a shorter --socket, for example below /tmp or $XDG_RUNTIME_DIR.",
-					  "a socket's path must have 1 to %zu bytes, this one has %zu", sizeof(ret->sun_path) - 1, strlen(path));
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+					  "Give a shorter --socket, for example below /tmp or $XDG_RUNTIME_DIR.",
+					  "a socket's path must have 1 to %zu bytes, this one has %zu",
+					  sizeof(ret->sun_path) - 1, strlen(path));
 	memcpy(ret->sun_path, path, strlen(path));
 	return 0;
 }
@@ -39,15 +41,18 @@ static int take_lock(const char *path, struct furca_fd *ret, struct furca_err *e
 	(void)snprintf(name, sizeof(name), "%s.lock", path);
 	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (fd.n < 0)
-		return furca_fail_suggest(err, FURCA_E_SYSTEM, errno, "Give a --socket in a directory that exists and is yours.",
+		return furca_fail_suggest(err, FURCA_E_SYSTEM, errno,
+					  "Give a --socket in a directory that exists and is yours.",
 					  "cannot make the lock '%s'", name);
 	if (fcntl(fd.n, F_SETLK, &lock) < 0) {
 		int saved = errno;
 
 		if (saved == EAGAIN || saved == EACCES) {
 			(void)fcntl(fd.n, F_GETLK, &lock);
-			return furca_fail_suggest(err, FURCA_E_BUSY, EADDRINUSE, "Use that engine, end it with `furca stop`, or give another --socket.",
-						  "an engine (pid %d) serves '%s' already", (int)lock.l_pid, path);
+			return furca_fail_suggest(
+				err, FURCA_E_BUSY, EADDRINUSE,
+				"Use that engine, end it with `furca stop`, or give another --socket.",
+				"an engine (pid %d) serves '%s' already", (int)lock.l_pid, path);
 		}
 		return furca_fail(err, FURCA_E_SYSTEM, saved, "cannot lock '%s'", name);
 	}
@@ -62,7 +67,8 @@ static int take_lock(const char *path, struct furca_fd *ret, struct furca_err *e
 static int is_served(const struct sockaddr_un *to)
 {
 	for (int i = 0; i < GONE_TRIES; i++) {
-		FURCA_AUTO_FD struct furca_fd probe = furca_fd_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+		FURCA_AUTO_FD struct furca_fd probe =
+			furca_fd_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 
 		if (probe.n < 0)
 			return -errno;
@@ -79,10 +85,11 @@ static int clear_stale(const struct sockaddr_un *to, struct furca_err *err)
 	struct stat st;
 
 	if (lstat(to->sun_path, &st) < 0)
-		return errno == ENOENT ? 0 : furca_fail(err, FURCA_E_SYSTEM, errno, "cannot look at '%s'", to->sun_path);
+		return errno == ENOENT ? 0
+				       : furca_fail(err, FURCA_E_SYSTEM, errno, "cannot look at '%s'", to->sun_path);
 	if (!S_ISSOCK(st.st_mode))
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, EEXIST, "Remove it, or give another --socket.", "'%s' is no socket",
-					  to->sun_path);
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, EEXIST, "Remove it, or give another --socket.",
+					  "'%s' is no socket", to->sun_path);
 	int r = is_served(to);
 	if (r < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot make a socket");

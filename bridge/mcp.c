@@ -26,7 +26,13 @@
 #define END_GRACE_S 2		 /* for calls to finish when the input has ended */
 #define END_WAIT_S 5		 /* then for those that were interrupted */
 
-enum { PARSE_ERROR = -32700, INVALID_REQUEST = -32600, METHOD_NOT_FOUND = -32601, INVALID_PARAMS = -32602, INTERNAL_ERROR = -32603 };
+enum {
+	PARSE_ERROR = -32700,
+	INVALID_REQUEST = -32600,
+	METHOD_NOT_FOUND = -32601,
+	INVALID_PARAMS = -32602,
+	INTERNAL_ERROR = -32603
+};
 
 static const char *const revisions[] = {"2025-11-25", "2025-06-18", "2025-03-26"};
 
@@ -65,7 +71,8 @@ static void respond_error(struct furca_mcp *mcp, json_t *id, int code, const cha
 {
 	json_t *shown = id ? json_incref(id) : json_null();
 
-	write_json(mcp, json_pack("{s:s, s:o, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", shown, "error", "code", code, "message", message));
+	write_json(mcp, json_pack("{s:s, s:o, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", shown, "error", "code", code,
+				  "message", message));
 }
 
 void furca_mcp_fail(struct furca_mcp_call *call, int code, const char *message)
@@ -111,15 +118,18 @@ void furca_mcp_progress(struct furca_mcp_call *call, const char *message, size_t
 	FURCA_AUTO_FREE char *token = json_dumps(call->progress_token, JSON_ENCODE_ANY | JSON_COMPACT);
 	call->told_us = now;
 	call->told++;
-	(void)furca_buf_printf(&line, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":%llu,"
-				      "\"message\":",
-			       token ? token : "0", (unsigned long long)call->told);
+	(void)furca_buf_printf(
+		&line,
+		"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":%llu,"
+		"\"message\":",
+		token ? token : "0", (unsigned long long)call->told);
 	if (message) {
 		struct furca_view last = last_line(message, size);
 
 		(void)furca_json_write_text(&line, (const char *)last.at, furca_view_size(last));
 	} else {
-		(void)furca_buf_printf(&line, "\"running for %lld s\"", (long long)((now - call->started_us) / 1000000));
+		(void)furca_buf_printf(&line, "\"running for %lld s\"",
+				       (long long)((now - call->started_us) / 1000000));
 	}
 	(void)furca_buf_append_text(&line, "}}");
 	(void)pthread_mutex_lock(&call->mcp->lock);
@@ -187,7 +197,8 @@ static void start_call(struct furca_mcp *mcp, json_t *id, json_t *params)
 	unsigned n = 0;
 
 	if (!tool || (arguments && !json_is_object(arguments) && !json_is_null(arguments))) {
-		respond_error(mcp, id, INVALID_PARAMS, tool ? "arguments must be an object" : "Unknown tool; tools/list names them all");
+		respond_error(mcp, id, INVALID_PARAMS,
+			      tool ? "arguments must be an object" : "Unknown tool; tools/list names them all");
 		return;
 	}
 	call = calloc(1, sizeof(*call));
@@ -249,10 +260,12 @@ static void initialize(struct furca_mcp *mcp, json_t *id, json_t *params)
 		if (strcmp(asked, revisions[i]) == 0)
 			revision = revisions[i];
 	respond(mcp, id,
-		json_pack("{s:s, s:{s:{s:b}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion", revision, "capabilities", "tools", "listChanged", mcp->servers != NULL,
-			  "serverInfo", "name", "furca", "title", "furca", "version", PACKAGE_VERSION, "instructions",
-			  "execute_code runs all code: choose the state mode by the work. Look into what exists with list_sessions and "
-			  "inspect_session before choosing a session."));
+		json_pack(
+			"{s:s, s:{s:{s:b}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion", revision, "capabilities",
+			"tools", "listChanged", mcp->servers != NULL, "serverInfo", "name", "furca", "title", "furca",
+			"version", PACKAGE_VERSION, "instructions",
+			"execute_code runs all code: choose the state mode by the work. Look into what exists with list_sessions and "
+			"inspect_session before choosing a session."));
 }
 
 static void serve_request(struct furca_mcp *mcp, json_t *id, const char *method, json_t *params)
@@ -307,7 +320,8 @@ static void serve_line(struct furca_mcp *mcp, const char *line, size_t n)
 		return;
 	}
 	if (json_is_array(root) && json_array_size(root) > 0)
-		json_array_foreach(root, i, message) serve_message(mcp, message);
+		json_array_foreach (root, i, message)
+			serve_message(mcp, message);
 	else
 		serve_message(mcp, root);
 	json_decref(root);
@@ -408,10 +422,13 @@ static unsigned held_by(struct furca_client *client)
 static int parse(int argc, char **argv, struct furca_private *engine, const char **ret_socket, const char **ret_tools)
 {
 	static const struct option options[] = {
-		{"socket", required_argument, NULL, 's'}, {"state-dir", required_argument, NULL, 'd'},
-		{"workdir", required_argument, NULL, 'w'}, {"config", required_argument, NULL, 'c'},
+		{"socket", required_argument, NULL, 's'},
+		{"state-dir", required_argument, NULL, 'd'},
+		{"workdir", required_argument, NULL, 'w'},
+		{"config", required_argument, NULL, 'c'},
 		{"tools", required_argument, NULL, 't'},
-		{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	int c;
 
@@ -458,7 +475,8 @@ static void tools_changed(void *user)
 	struct furca_mcp *mcp = user;
 
 	if (mcp->initialized)
-		write_json(mcp, json_pack("{s:s, s:s}", "jsonrpc", "2.0", "method", "notifications/tools/list_changed"));
+		write_json(mcp,
+			   json_pack("{s:s, s:s}", "jsonrpc", "2.0", "method", "notifications/tools/list_changed"));
 }
 
 int furca_cmd_mcp(int argc, char **argv)

@@ -18,8 +18,8 @@ struct furca_mcp {
 	struct furca_client *client;
 	atomic_bool initialized;
 	struct furca_mcp_servers *servers; /* --tools, or NULL */
-	unsigned held; /* guarantees that the engine gives, bits of enum furca_barrier */
-	pthread_mutex_t lock; /* output, and the list of calls */
+	unsigned held;			   /* guarantees that the engine gives, bits of enum furca_barrier */
+	pthread_mutex_t lock;		   /* output, and the list of calls */
 	pthread_cond_t idle;
 	struct furca_mcp_call *calls;
 };
@@ -30,7 +30,7 @@ struct furca_mcp_call {
 	struct furca_mcp_call *next;
 	json_t *id, *arguments, *progress_token; /* owned; the token may be NULL */
 	const struct furca_mcp_tool *tool;
-	uint32_t msgid;	 /* of the execute under way, 0: none */
+	uint32_t msgid; /* of the execute under way, 0: none */
 	bool cancelled;
 	int64_t started_us, told_us;
 	uint64_t told; /* progress so far: it must grow */

@@ -11,7 +11,8 @@
 
 #include "base/banned.h"
 
-static const char form[] = "Write {\"mcpServers\": {\"NAME\": {\"command\": \"PROGRAM\", \"args\": [\"…\"], \"env\": {\"KEY\": \"VALUE\"}}}}.";
+static const char form[] =
+	"Write {\"mcpServers\": {\"NAME\": {\"command\": \"PROGRAM\", \"args\": [\"…\"], \"env\": {\"KEY\": \"VALUE\"}}}}.";
 
 /* A NULL-terminated copy of the strings, behind `first`. NULL where one is no text or memory is out. */
 static char **texts(const char *first, json_t *list)
@@ -48,8 +49,7 @@ static char **environment(json_t *map)
 		if (name && !json_object_get(map, name))
 			(void)json_array_append_new(list, json_string(*e));
 	}
-	json_object_foreach(map, key, value)
-	{
+	json_object_foreach (map, key, value) {
 		const char *text = json_string_value(value);
 		FURCA_AUTO_FREE char *entry = NULL;
 
@@ -67,20 +67,32 @@ static char **environment(json_t *map)
 
 static int read_server(const char *name, json_t *entry, struct furca_mcp_peer *ret, struct furca_error *err)
 {
-	const char *command = json_string_value(json_object_get(entry, "command")), *cwd = json_string_value(json_object_get(entry, "cwd"));
+	const char *command = json_string_value(json_object_get(entry, "command")),
+		   *cwd = json_string_value(json_object_get(entry, "cwd"));
 	json_t *env = json_object_get(entry, "env");
 
 	if (!command && json_object_get(entry, "url"))
-		return furca_client_fail(err, -EINVAL, "Give the command of a server that speaks on standard input and output; a bridge such as mcp-proxy has one.",
-					 "the MCP server '%s' is reached by a URL, which is not supported", name);
+		return furca_client_fail(
+			err, -EINVAL,
+			"Give the command of a server that speaks on standard input and output; a bridge such as mcp-proxy has one.",
+			"the MCP server '%s' is reached by a URL, which is not supported", name);
 	if (!command || (env && !json_is_object(env)))
-		return furca_client_fail(err, -EINVAL, form, "the MCP server '%s' has no command, or an env that is no object of texts", name);
-	*ret = (struct furca_mcp_peer){.name = strdup(name), .cwd = cwd ? strdup(cwd) : NULL, .argv = texts(command, json_object_get(entry, "args")),
-				   .env = environment(env), .proc = FURCA_PROC_NONE, .in = FURCA_FD_NONE, .out = FURCA_FD_NONE};
+		return furca_client_fail(err, -EINVAL, form,
+					 "the MCP server '%s' has no command, or an env that is no object of texts",
+					 name);
+	*ret = (struct furca_mcp_peer){.name = strdup(name),
+				       .cwd = cwd ? strdup(cwd) : NULL,
+				       .argv = texts(command, json_object_get(entry, "args")),
+				       .env = environment(env),
+				       .proc = FURCA_PROC_NONE,
+				       .in = FURCA_FD_NONE,
+				       .out = FURCA_FD_NONE};
 	if (ret->name && ret->argv && ret->env && (!cwd || ret->cwd))
 		return 0;
 	furca_mcp_peer_done(ret);
-	return furca_client_fail(err, -EINVAL, form, "the args of the MCP server '%s' must be a list of texts, its env a map of texts", name);
+	return furca_client_fail(err, -EINVAL, form,
+				 "the args of the MCP server '%s' must be a list of texts, its env a map of texts",
+				 name);
 }
 
 int furca_mcp_config_read(const char *path, struct furca_mcp_peer *peers, size_t *ret_n, struct furca_error *err)
@@ -93,15 +105,16 @@ int furca_mcp_config_read(const char *path, struct furca_mcp_peer *peers, size_t
 	int r = 0;
 
 	if (!root)
-		return furca_client_fail(err, -EINVAL, form, "cannot read '%s', line %d: %s", path, where.line, where.text);
+		return furca_client_fail(err, -EINVAL, form, "cannot read '%s', line %d: %s", path, where.line,
+					 where.text);
 	if (!json_is_object(servers))
 		r = furca_client_fail(err, -EINVAL, form, "'%s' has no object \"mcpServers\"", path);
-	json_object_foreach(servers, name, entry)
-	{
+	json_object_foreach (servers, name, entry) {
 		if (r < 0 || json_is_true(json_object_get(entry, "disabled")))
 			continue;
 		if (n == FURCA_MCP_MAX_SERVERS)
-			r = furca_client_fail(err, -E2BIG, NULL, "'%s' has more than %d MCP servers", path, FURCA_MCP_MAX_SERVERS);
+			r = furca_client_fail(err, -E2BIG, NULL, "'%s' has more than %d MCP servers", path,
+					      FURCA_MCP_MAX_SERVERS);
 		else
 			r = read_server(name, entry, &peers[n], err);
 		n += r == 0;

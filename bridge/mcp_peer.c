@@ -85,12 +85,15 @@ int furca_mcp_peer_start(struct furca_mcp_peer *peer)
 	peer->to.max = peer->from.max = FURCA_MAX_CAPABILITY;
 	int r = start_process(peer);
 	if (r < 0) {
-		(void)snprintf(peer->failure, sizeof(peer->failure), "cannot start '%s': %s", peer->argv[0], strerror(-r));
+		(void)snprintf(peer->failure, sizeof(peer->failure), "cannot start '%s': %s", peer->argv[0],
+			       strerror(-r));
 		return r;
 	}
 	peer->state = FURCA_MCP_PEER_STARTING;
-	furca_mcp_peer_say(peer, "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},"
-			     "\"clientInfo\":{\"name\":\"furca\",\"version\":\"1\"}}}");
+	furca_mcp_peer_say(
+		peer,
+		"{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},"
+		"\"clientInfo\":{\"name\":\"furca\",\"version\":\"1\"}}}");
 	return 0;
 }
 
@@ -192,7 +195,8 @@ static json_t *unreadable(struct furca_mcp_peer *peer, size_t n, const json_erro
 		return NULL;
 	json_t *words = json_sprintf("the server's answer cannot be read: %s", why->text);
 	if (!words)
-		words = json_string("the server's answer cannot be read"); /* the reason quotes bytes that are no text */
+		words = json_string(
+			"the server's answer cannot be read"); /* the reason quotes bytes that are no text */
 	return json_pack("{s:I, s:{s:o}}", "id", (json_int_t)id, "error", "message", words);
 }
 
@@ -202,7 +206,9 @@ json_t *furca_mcp_peer_next(struct furca_mcp_peer *peer)
 	json_error_t why;
 
 	while (!message) {
-		uint8_t *end = peer->from.len > peer->looked ? memchr(peer->from.data + peer->looked, '\n', peer->from.len - peer->looked) : NULL;
+		uint8_t *end = peer->from.len > peer->looked
+				       ? memchr(peer->from.data + peer->looked, '\n', peer->from.len - peer->looked)
+				       : NULL;
 
 		if (!end) {
 			peer->looked = peer->from.len;

@@ -13,7 +13,7 @@
 #include "base/proc.h"
 
 enum furca_mcp_peer_state {
-	FURCA_MCP_PEER_DOWN,     /* not started, or ended */
+	FURCA_MCP_PEER_DOWN,	 /* not started, or ended */
 	FURCA_MCP_PEER_STARTING, /* its tools are not known yet */
 	FURCA_MCP_PEER_UP,
 };

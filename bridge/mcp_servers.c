@@ -24,8 +24,8 @@
 
 #define RESTART_AFTER_US 1000000 /* since the last start: a server that always fails is not started for every call */
 #define STOP_WAIT_US 2000000
-#define MAX_TOOLS 1024	/* of a server */
-#define MAX_PAGES 64	/* of a list: one that never ends is none */
+#define MAX_TOOLS 1024 /* of a server */
+#define MAX_PAGES 64   /* of a list: one that never ends is none */
 
 enum { INITIALIZE_ID, LIST_ID, FIRST_CALL_ID }; /* of requests to a server */
 
@@ -58,7 +58,7 @@ struct server {
 	struct call *calls;
 	int64_t last_id;
 	unsigned n_tools, pages; /* pages of the list under way */
-	bool wanted, settled; /* to be started; has once been up, or failed */
+	bool wanted, settled;	 /* to be started; has once been up, or failed */
 };
 
 struct furca_mcp_servers {
@@ -102,7 +102,8 @@ static void fail_calls(struct server *server)
 {
 	char text[512];
 
-	(void)snprintf(text, sizeof(text), "the MCP server '%s' is not there: %s; the next call starts it again", server->peer.name, server->peer.failure);
+	(void)snprintf(text, sizeof(text), "the MCP server '%s' is not there: %s; the next call starts it again",
+		       server->peer.name, server->peer.failure);
 	server->wanted = false;
 	while (server->calls) {
 		struct call *call = server->calls;
@@ -138,8 +139,7 @@ static void take_answer(struct server *server, json_t *message)
 		answer_error(server, call, "ValueError", "the tool's answer is too large, or memory is out");
 		return;
 	}
-	furca_client_respond(server->all->client, call->msgid, furca_buf_view(&error),
-			     furca_buf_view(&value));
+	furca_client_respond(server->all->client, call->msgid, furca_buf_view(&error), furca_buf_view(&value));
 	call_free(call);
 }
 
@@ -152,8 +152,10 @@ static void send_calls(struct server *server)
 		if (call->id)
 			continue;
 		call->id = FIRST_CALL_ID + server->last_id++;
-		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%lld,\"method\":\"tools/call\",\"params\":{\"name\":%s,\"arguments\":%s}}",
-			       (long long)call->id, call->tool->name, call->arguments);
+		furca_mcp_peer_say(
+			&server->peer,
+			"{\"jsonrpc\":\"2.0\",\"id\":%lld,\"method\":\"tools/call\",\"params\":{\"name\":%s,\"arguments\":%s}}",
+			(long long)call->id, call->tool->name, call->arguments);
 		free(call->arguments);
 		call->arguments = NULL;
 	}
@@ -169,12 +171,17 @@ static void on_call(void *user, const struct furca_capability_call *asked)
 	struct call *call = calloc(1, sizeof(*call));
 
 	(void)pthread_mutex_lock(&server->all->lock);
-	int r = furca_mcp_write_arguments(&arguments, (struct furca_view){asked->args, (const uint8_t *)asked->args + asked->args_size},
-					  (struct furca_view){asked->kwargs, (const uint8_t *)asked->kwargs + asked->kwargs_size}, tool->schema, refused,
-					  sizeof(refused));
+	int r = furca_mcp_write_arguments(
+		&arguments, (struct furca_view){asked->args, (const uint8_t *)asked->args + asked->args_size},
+		(struct furca_view){asked->kwargs, (const uint8_t *)asked->kwargs + asked->kwargs_size}, tool->schema,
+		refused, sizeof(refused));
 	if (r == 0 && call && !server->all->stopping) {
-		*call = (struct call){.next = server->calls, .msgid = furca_client_defer(asked), .execute_id = asked->execute_id, .ours = asked->ours,
-				      .tool = tool, .arguments = (char *)furca_buf_take(&arguments).data};
+		*call = (struct call){.next = server->calls,
+				      .msgid = furca_client_defer(asked),
+				      .execute_id = asked->execute_id,
+				      .ours = asked->ours,
+				      .tool = tool,
+				      .arguments = (char *)furca_buf_take(&arguments).data};
 		server->calls = call;
 		server->wanted = true;
 		call = NULL;
@@ -203,9 +210,12 @@ void furca_mcp_servers_cancel(struct furca_mcp_servers *all, uint64_t execute_id
 			}
 			*at = call->next;
 			if (call->id)
-				furca_mcp_peer_say(&all->servers[i].peer, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%lld}}",
-					       (long long)call->id);
-			answer_error(&all->servers[i], call, "InterruptedError", "the call was given up with the code that made it");
+				furca_mcp_peer_say(
+					&all->servers[i].peer,
+					"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%lld}}",
+					(long long)call->id);
+			answer_error(&all->servers[i], call, "InterruptedError",
+				     "the call was given up with the code that made it");
 		}
 	(void)pthread_mutex_unlock(&all->lock);
 	wake(all);
@@ -230,8 +240,7 @@ static char *describe(const char *capability, json_t *entry, json_t *schema, boo
 	bool first = true;
 
 	(void)furca_buf_printf(&line, "- %s(", capability);
-	json_object_foreach(json_object_get(schema, "properties"), key, property)
-	{
+	json_object_foreach (json_object_get(schema, "properties"), key, property) {
 		(void)furca_buf_printf(&line, "%s%s", first ? "" : ", ", key);
 		first = false;
 	}
@@ -267,7 +276,9 @@ static void add_tool(struct server *server, json_t *entry)
 	struct tool *tool = find_tool(server, (const char *)capability.data);
 	if (!tool && server->n_tools < MAX_TOOLS && (tool = calloc(1, sizeof(*tool)))) {
 		server->n_tools++;
-		*tool = (struct tool){.next = server->tools, .server = server, .capability = (char *)furca_buf_take(&capability).data};
+		*tool = (struct tool){.next = server->tools,
+				      .server = server,
+				      .capability = (char *)furca_buf_take(&capability).data};
 		server->tools = tool;
 	}
 	if (tool) {
@@ -282,7 +293,8 @@ static void add_tool(struct server *server, json_t *entry)
 		tool->name = json_dumps(json_object_get(entry, "name"), JSON_ENCODE_ANY);
 	}
 	(void)pthread_mutex_unlock(&all->lock);
-	if (tool && furca_capability_register(all->client, tool->capability, read ? "read" : "write", json_string_value(json_object_get(entry, "description")), NULL, 0,
+	if (tool && furca_capability_register(all->client, tool->capability, read ? "read" : "write",
+					      json_string_value(json_object_get(entry, "description")), NULL, 0,
 					      on_call, tool, &err) < 0)
 		(void)fprintf(stderr, "furca mcp: the tool '%s' is left out: %s\n", tool->capability, err.message);
 out:
@@ -295,8 +307,10 @@ static void list_tools(struct server *server, const char *cursor)
 
 	server->pages = cursor ? server->pages + 1 : 0;
 	if (cursor && furca_json_write_text(&text, cursor, strlen(cursor)) == 0)
-		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\",\"params\":{\"cursor\":%.*s}}", LIST_ID,
-			       (int)text.len, (const char *)text.data);
+		furca_mcp_peer_say(
+			&server->peer,
+			"{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\",\"params\":{\"cursor\":%.*s}}",
+			LIST_ID, (int)text.len, (const char *)text.data);
 	else
 		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\"}", LIST_ID);
 }
@@ -308,8 +322,7 @@ static void take_tools(struct server *server, json_t *message)
 	const char *cursor = json_string_value(json_object_get(result, "nextCursor"));
 	size_t i;
 
-	json_array_foreach(json_object_get(result, "tools"), i, entry)
-	{
+	json_array_foreach (json_object_get(result, "tools"), i, entry) {
 		if (i < MAX_TOOLS)
 			add_tool(server, entry);
 	}
@@ -343,7 +356,10 @@ static void take_message(struct server *server, json_t *message)
 		if (text && strcmp(method, "ping") == 0)
 			furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}", text);
 		else if (text)
-			furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":-32601,\"message\":\"not offered\"}}", text);
+			furca_mcp_peer_say(
+				&server->peer,
+				"{\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":-32601,\"message\":\"not offered\"}}",
+				text);
 	} else if (method && strcmp(method, "notifications/tools/list_changed") == 0) {
 		list_tools(server, NULL);
 	} else if (!method && json_is_integer(id) && json_integer_value(id) == INITIALIZE_ID) {
@@ -374,7 +390,8 @@ static void step(struct server *server)
 	const char *failed = NULL;
 
 	(void)pthread_mutex_lock(&all->lock);
-	bool start = server->wanted && server->peer.state == FURCA_MCP_PEER_DOWN, soon = now - server->peer.started_us < RESTART_AFTER_US;
+	bool start = server->wanted && server->peer.state == FURCA_MCP_PEER_DOWN,
+	     soon = now - server->peer.started_us < RESTART_AFTER_US;
 	if (start && soon && server->peer.started_us)
 		fail_calls(server);
 	else if (start && furca_mcp_peer_start(&server->peer) < 0)
@@ -436,16 +453,20 @@ static void *serve(void *arg)
 
 /* ---------------------------------------------------------------------------------------------------------- start and end */
 
-int furca_mcp_servers_start(const char *config, struct furca_client *client, void (*changed)(void *user), void *user, struct furca_mcp_servers **ret,
-			    struct furca_error *err)
+int furca_mcp_servers_start(const char *config, struct furca_client *client, void (*changed)(void *user), void *user,
+			    struct furca_mcp_servers **ret, struct furca_error *err)
 {
 	struct furca_mcp_servers *all = calloc(1, sizeof(*all));
 	struct furca_mcp_peer peers[FURCA_MCP_MAX_SERVERS];
 
 	if (!all)
 		return furca_client_fail(err, -ENOMEM, NULL, "memory is out");
-	*all = (struct furca_mcp_servers){.client = client, .changed = changed, .user = user, .lock = PTHREAD_MUTEX_INITIALIZER,
-					  .settled = PTHREAD_COND_INITIALIZER, .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+	*all = (struct furca_mcp_servers){.client = client,
+					  .changed = changed,
+					  .user = user,
+					  .lock = PTHREAD_MUTEX_INITIALIZER,
+					  .settled = PTHREAD_COND_INITIALIZER,
+					  .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 	int r = furca_mcp_config_read(config, peers, &all->n, err);
 	for (size_t i = 0; r == 0 && i < all->n; i++)
 		all->servers[i] = (struct server){.all = all, .peer = peers[i], .wanted = true};
@@ -487,8 +508,10 @@ void furca_mcp_servers_describe(struct furca_mcp_servers *all, struct furca_buf 
 	for (size_t i = 0; i < all->n; i++)
 		for (const struct tool *tool = all->servers[i].tools; tool; tool = tool->next) {
 			if (!any)
-				(void)furca_buf_append_text(out, "Code can call these tools as capabilities.NAME(key=value) in Python, `capability NAME key=value` in "
-								 "bash:\n");
+				(void)furca_buf_append_text(
+					out,
+					"Code can call these tools as capabilities.NAME(key=value) in Python, `capability NAME key=value` in "
+					"bash:\n");
 			any = true;
 			(void)furca_buf_append_text(out, tool->line ? tool->line : "");
 		}

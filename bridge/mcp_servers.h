@@ -18,8 +18,8 @@ struct furca_mcp_servers;
  * `changed` is called, from any thread, when there are other tools than before. 0, or -errno with *err: the file is not such a configuration.
  * A server that does not start is said on standard error, and to code that calls it.
  */
-int furca_mcp_servers_start(const char *config, struct furca_client *client, void (*changed)(void *user), void *user, struct furca_mcp_servers **ret,
-			    struct furca_error *err);
+int furca_mcp_servers_start(const char *config, struct furca_client *client, void (*changed)(void *user), void *user,
+			    struct furca_mcp_servers **ret, struct furca_error *err);
 
 /* Blocks until each server has started or failed to, `timeout_us` at most. Accepts NULL. */
 void furca_mcp_servers_wait(struct furca_mcp_servers *servers, int64_t timeout_us);

@@ -60,9 +60,11 @@ static void write_truncated(struct furca_buf *out, struct furca_view map, uint64
 	for (size_t i = 0; i < FURCA_COUNT(streams); i++)
 		if (furca_map_uint(cut.raw, streams[i], &n) && n > 0) {
 			new_line(out);
-			(void)furca_buf_printf(out, "[%llu bytes of %s left out in the middle; read_output(msgid=%llu, stream=\"%s\", offset=0, "
-						    "length=65536) has them]\n",
-					       (unsigned long long)n, streams[i], (unsigned long long)msgid, streams[i]);
+			(void)furca_buf_printf(
+				out,
+				"[%llu bytes of %s left out in the middle; read_output(msgid=%llu, stream=\"%s\", offset=0, "
+				"length=65536) has them]\n",
+				(unsigned long long)n, streams[i], (unsigned long long)msgid, streams[i]);
 		}
 }
 
@@ -109,7 +111,8 @@ static void write_images(struct furca_buf *out, struct furca_view map)
 	while (furca_value_next(&inside, &item) == 0)
 		for (size_t i = 0; i < FURCA_COUNT(kinds); i++)
 			if (furca_map_get(item.raw, kinds[i], &image) && image.kind == FURCA_BIN) {
-				(void)furca_buf_printf(out, ",{\"type\":\"image\",\"mimeType\":\"%s\",\"data\":\"", kinds[i]);
+				(void)furca_buf_printf(out, ",{\"type\":\"image\",\"mimeType\":\"%s\",\"data\":\"",
+						       kinds[i]);
 				(void)furca_base64(out, image.bytes.at, furca_view_size(image.bytes));
 				(void)furca_buf_append_text(out, "\"}");
 				break;

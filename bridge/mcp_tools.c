@@ -13,10 +13,10 @@
 
 #include "base/banned.h"
 
-#define HEARTBEAT_US 2000000  /* between signs of life of a call that says nothing */
+#define HEARTBEAT_US 2000000	 /* between signs of life of a call that says nothing */
 #define SERVERS_WAIT_US 20000000 /* for servers that are starting: code may call their tools */
 #define LIST_WAIT_US 3000000	 /* the same, for a list that is renewed when they come later */
-#define KEEP_OUTPUT (64 << 10) /* of each stream, where the caller does not say: a model reads it */
+#define KEEP_OUTPUT (64 << 10)	 /* of each stream, where the caller does not say: a model reads it */
 
 static void on_output(void *user, const char *stream, const char *data, size_t size)
 {
@@ -41,8 +41,8 @@ static void engine_failed(struct furca_mcp_call *call, int r)
 }
 
 /* A request, its answer and the refusals of the protocol. True where `answer` holds a result. */
-static bool request(struct furca_mcp_call *call, const char *method, struct furca_view args, bool stream, struct furca_buf *answer,
-		    uint32_t *ret_msgid)
+static bool request(struct furca_mcp_call *call, const char *method, struct furca_view args, bool stream,
+		    struct furca_buf *answer, uint32_t *ret_msgid)
 {
 	struct furca_view message;
 	bool refused = false;
@@ -65,7 +65,8 @@ static bool request(struct furca_mcp_call *call, const char *method, struct furc
 		return false;
 	}
 	if (refused) {
-		FURCA_AUTO_FREE char *text = furca_map_text(furca_buf_view(answer), "message", &message) ? furca_view_dup(message) : NULL;
+		FURCA_AUTO_FREE char *text =
+			furca_map_text(furca_buf_view(answer), "message", &message) ? furca_view_dup(message) : NULL;
 
 		furca_mcp_fail(call, -32602, text ? text : "The engine refused the request");
 		return false;
@@ -80,8 +81,7 @@ static void pack_arguments(struct furca_args *args, json_t *arguments, const cha
 	json_t *value;
 
 	furca_args_begin(args);
-	json_object_foreach(arguments, key, value)
-	{
+	json_object_foreach (arguments, key, value) {
 		if (drop && strcmp(key, drop) == 0)
 			continue;
 		furca_args_key(args, key);
@@ -183,33 +183,41 @@ static void run_create_env(struct furca_mcp_call *call, const struct furca_mcp_t
 		respond_answer(call, &built);
 }
 
-#define SESSION_PROPERTIES                                                                                             \
-	"\"session_name\":{\"type\":[\"string\",\"null\"],\"description\":\"The session by name.\"},"                  \
-	"\"session_id\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"description\":\"The session by number.\"},"   \
+#define SESSION_PROPERTIES                                                                                                                                    \
+	"\"session_name\":{\"type\":[\"string\",\"null\"],\"description\":\"The session by name.\"},"                                                         \
+	"\"session_id\":{\"type\":[\"integer\",\"null\"],\"minimum\":0,\"description\":\"The session by number.\"},"                                          \
 	"\"language\":{\"type\":[\"string\",\"null\"],\"enum\":[\"python\",\"bash\",null],\"description\":\"Where the name or number alone does not say.\"}," \
 	"\"venv_id\":{\"type\":[\"integer\",\"null\"],\"description\":\"The session's environment.\"}"
 #define OBJECT(properties, required)                                                                                   \
-	"{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required "],\"additionalProperties\":false}"
+	"{\"type\":\"object\",\"properties\":{" properties "},\"required\":[" required                                 \
+	"],\"additionalProperties\":false}"
 
 const struct furca_mcp_tool furca_mcp_tools[] = {
 	{"execute_code", "Run code", NULL, NULL, false, true, false, true, run_execute, "execute"},
-	{"list_sessions", "List sessions", "Lists the sessions that exist, with what each holds. Check it before choosing where to run.",
-	 OBJECT("", ""), true, false, true, false, run_method, "list_sessions"},
+	{"list_sessions", "List sessions",
+	 "Lists the sessions that exist, with what each holds. Check it before choosing where to run.", OBJECT("", ""),
+	 true, false, true, false, run_method, "list_sessions"},
 	{"inspect_session", "Inspect a session",
 	 "Shows what is inside a session: names with types, sizes and which call set them (python), or directory, variables, functions, aliases and "
 	 "jobs (bash). Changes nothing and never waits for a busy session.",
-	 OBJECT(SESSION_PROPERTIES ",\"detail\":{\"type\":[\"string\",\"null\"],\"enum\":[\"summary\",\"names\",\"full\",null]},"
-				   "\"name\":{\"type\":[\"string\",\"null\"],\"description\":\"Only this name.\"}",
+	 OBJECT(SESSION_PROPERTIES
+		",\"detail\":{\"type\":[\"string\",\"null\"],\"enum\":[\"summary\",\"names\",\"full\",null]},"
+		"\"name\":{\"type\":[\"string\",\"null\"],\"description\":\"Only this name.\"}",
 		""),
 	 true, false, true, false, run_method, "inspect_session"},
-	{"close_session", "Close a session", "Ends a session; what it held is gone. Needs its name or number.", OBJECT(SESSION_PROPERTIES, ""), false,
-	 true, true, false, run_method, "close_session"},
-	{"undo", "Undo calls", "Takes a session's memory back by some of its stateful calls. Files and the world outside are not undone.",
-	 OBJECT(SESSION_PROPERTIES ",\"steps\":{\"type\":[\"integer\",\"null\"],\"minimum\":1,\"description\":\"How many calls; default 1.\"}", ""),
+	{"close_session", "Close a session", "Ends a session; what it held is gone. Needs its name or number.",
+	 OBJECT(SESSION_PROPERTIES, ""), false, true, true, false, run_method, "close_session"},
+	{"undo", "Undo calls",
+	 "Takes a session's memory back by some of its stateful calls. Files and the world outside are not undone.",
+	 OBJECT(SESSION_PROPERTIES
+		",\"steps\":{\"type\":[\"integer\",\"null\"],\"minimum\":1,\"description\":\"How many calls; default 1.\"}",
+		""),
 	 false, true, false, false, run_method, "undo"},
-	{"branch_session", "Branch a session", "Makes a second, independent session of a session's last finished call, under a new name.",
-	 OBJECT(SESSION_PROPERTIES ",\"new_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":64}", "\"new_name\""), false, false, false,
-	 false, run_method, "branch_session"},
+	{"branch_session", "Branch a session",
+	 "Makes a second, independent session of a session's last finished call, under a new name.",
+	 OBJECT(SESSION_PROPERTIES ",\"new_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":64}",
+		"\"new_name\""),
+	 false, false, false, false, run_method, "branch_session"},
 	{"create_env", "Create an environment",
 	 "Makes a Python environment with packages of its own from the text of a pyproject.toml ([project] with name, version, dependencies) and "
 	 "builds it. The answer's venv_id is for execute_code. The same specification gives the same environment.",
@@ -249,10 +257,11 @@ json_t *furca_mcp_list_tools(const struct furca_mcp *mcp)
 		return NULL;
 	for (const struct furca_mcp_tool *t = furca_mcp_tools; t->name; t++)
 		(void)json_array_append_new(
-			list, json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:b, s:b, s:b, s:b}}", "name", t->name, "title", t->title, "description",
-					t->description ? t->description : (const char *)text.data, "inputSchema",
-					t->schema ? json_loads(t->schema, 0, NULL) : furca_schema_arguments(), "annotations", "title", t->title,
-					"readOnlyHint", t->read_only, "destructiveHint", t->destructive, "idempotentHint", t->idempotent,
-					"openWorldHint", t->open_world));
+			list,
+			json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:b, s:b, s:b, s:b}}", "name", t->name, "title",
+				  t->title, "description", t->description ? t->description : (const char *)text.data,
+				  "inputSchema", t->schema ? json_loads(t->schema, 0, NULL) : furca_schema_arguments(),
+				  "annotations", "title", t->title, "readOnlyHint", t->read_only, "destructiveHint",
+				  t->destructive, "idempotentHint", t->idempotent, "openWorldHint", t->open_world));
 	return json_pack("{s:o}", "tools", list);
 }

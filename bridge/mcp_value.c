@@ -59,8 +59,10 @@ static const char *type_of(json_t *property)
 
 static bool fits(json_t *value, const char *type)
 {
-	return (strcmp(type, "integer") == 0 && json_is_integer(value)) || (strcmp(type, "number") == 0 && json_is_number(value)) ||
-	       (strcmp(type, "boolean") == 0 && json_is_boolean(value)) || (strcmp(type, "array") == 0 && json_is_array(value)) ||
+	return (strcmp(type, "integer") == 0 && json_is_integer(value)) ||
+	       (strcmp(type, "number") == 0 && json_is_number(value)) ||
+	       (strcmp(type, "boolean") == 0 && json_is_boolean(value)) ||
+	       (strcmp(type, "array") == 0 && json_is_array(value)) ||
 	       (strcmp(type, "object") == 0 && json_is_object(value));
 }
 
@@ -69,7 +71,8 @@ static void write_value(struct furca_buf *out, const struct furca_value *value, 
 	const char *type = type_of(property);
 
 	if (value->kind == FURCA_STR && type && strcmp(type, "string") != 0) {
-		json_t *read = json_loadb((const char *)value->bytes.at, furca_view_size(value->bytes), JSON_DECODE_ANY, NULL);
+		json_t *read =
+			json_loadb((const char *)value->bytes.at, furca_view_size(value->bytes), JSON_DECODE_ANY, NULL);
 		bool is = read && fits(read, type);
 
 		json_decref(read);
@@ -82,8 +85,8 @@ static void write_value(struct furca_buf *out, const struct furca_value *value, 
 		out->failed = -EPROTO;
 }
 
-static int write_positional(struct furca_buf *out, struct furca_view args, struct furca_view kwargs, json_t *properties, char *refused, size_t size,
-			    const char **comma)
+static int write_positional(struct furca_buf *out, struct furca_view args, struct furca_view kwargs, json_t *properties,
+			    char *refused, size_t size, const char **comma)
 {
 	struct furca_value list, item, there;
 	json_t *property;
@@ -93,12 +96,12 @@ static int write_positional(struct furca_buf *out, struct furca_view args, struc
 	if (furca_value_of(args, &list) < 0 || list.kind != FURCA_ARRAY || list.count == 0)
 		return 0;
 	if (list.count > json_object_size(properties)) {
-		(void)snprintf(refused, size, "the tool takes %zu arguments, %u were given", json_object_size(properties), list.count);
+		(void)snprintf(refused, size, "the tool takes %zu arguments, %u were given",
+			       json_object_size(properties), list.count);
 		return -EINVAL;
 	}
 	struct furca_view inside = furca_value_inside(&list);
-	json_object_foreach(properties, key, property)
-	{
+	json_object_foreach (properties, key, property) {
 		if (at++ == list.count)
 			break;
 		if (furca_map_get(kwargs, key, &there)) {
@@ -115,7 +118,8 @@ static int write_positional(struct furca_buf *out, struct furca_view args, struc
 	return 0;
 }
 
-int furca_mcp_write_arguments(struct furca_buf *out, struct furca_view args, struct furca_view kwargs, json_t *schema, char *refused, size_t size)
+int furca_mcp_write_arguments(struct furca_buf *out, struct furca_view args, struct furca_view kwargs, json_t *schema,
+			      char *refused, size_t size)
 {
 	json_t *properties = json_object_get(schema, "properties");
 	struct furca_value map, key, value;
@@ -129,7 +133,8 @@ int furca_mcp_write_arguments(struct furca_buf *out, struct furca_view args, str
 		struct furca_view inside = furca_value_inside(&map);
 
 		for (uint32_t i = 0; i < map.count; i++) {
-			if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &value) < 0 || key.kind != FURCA_STR)
+			if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &value) < 0 ||
+			    key.kind != FURCA_STR)
 				return -EINVAL;
 			FURCA_AUTO_FREE char *name = furca_view_dup(key.bytes);
 
@@ -163,8 +168,7 @@ static bool text_of(json_t *content, struct furca_buf *out)
 	json_t *item;
 	size_t i;
 
-	json_array_foreach(content, i, item)
-	{
+	json_array_foreach (content, i, item) {
 		json_t *text = json_object_get(item, "text");
 
 		if (!json_is_string(text) || strcmp(json_string_value(json_object_get(item, "type")), "text") != 0) {

@@ -16,7 +16,8 @@ int furca_mcp_capability_name(struct furca_buf *out, const char *server, const c
  * Writes a call's arguments as a JSON object, NUL-terminated. Positional ones take the schema's properties in their order. Text for a number, a boolean,
  * an array or an object, as a shell has it, is read as JSON where it is that. 0, or -EINVAL with words for whoever called.
  */
-int furca_mcp_write_arguments(struct furca_buf *out, struct furca_view args, struct furca_view kwargs, json_t *schema, char *refused, size_t size);
+int furca_mcp_write_arguments(struct furca_buf *out, struct furca_view args, struct furca_view kwargs, json_t *schema,
+			      char *refused, size_t size);
 
 /*
  * Packs a server's response: to `value` its structured content, else its text (more than text: the list of its content); to `error` what

@@ -56,7 +56,8 @@ void furca_caps_objects_client_gone(struct furca_caps *caps, uint64_t client)
 }
 
 /* The object of that client that `args` name. */
-static const struct furca_handle *object_of(struct furca_caps *caps, uint64_t client, struct furca_view args, struct furca_err *err)
+static const struct furca_handle *object_of(struct furca_caps *caps, uint64_t client, struct furca_view args,
+					    struct furca_err *err)
 {
 	const struct furca_handle *object;
 	struct furca_view name;
@@ -74,13 +75,18 @@ static const struct furca_handle *object_of(struct furca_caps *caps, uint64_t cl
 }
 
 /* Reads the arguments of call_object, args and kwargs with their handles as code knows them. 0 or -errno. */
-static int read_call(struct furca_caps *caps, const struct furca_handle *object, struct furca_view args, struct furca_object_call *ret,
-		     struct furca_buf *packed, struct furca_err *err)
+static int read_call(struct furca_caps *caps, const struct furca_handle *object, struct furca_view args,
+		     struct furca_object_call *ret, struct furca_buf *packed, struct furca_err *err)
 {
 	static const uint8_t no_args[] = {0x90}, no_kwargs[] = {0x80};
-	struct furca_value list = {.kind = FURCA_ARRAY, .raw = {no_args, no_args + 1}}, map = {.kind = FURCA_MAP, .raw = {no_kwargs, no_kwargs + 1}};
-	struct furca_way way = {.of_clients = &caps->handles, .of_code = &caps->objects, .client = object->client, .owner = object->owner,
-				.write = object->write, .objects = object->objects};
+	struct furca_value list = {.kind = FURCA_ARRAY, .raw = {no_args, no_args + 1}},
+			   map = {.kind = FURCA_MAP, .raw = {no_kwargs, no_kwargs + 1}};
+	struct furca_way way = {.of_clients = &caps->handles,
+				.of_code = &caps->objects,
+				.client = object->client,
+				.owner = object->owner,
+				.write = object->write,
+				.objects = object->objects};
 	bool frames = false;
 
 	ret->owner = object->owner;
@@ -101,15 +107,17 @@ static int read_call(struct furca_caps *caps, const struct furca_handle *object,
 		r = -EPROTO;
 	if (r < 0) {
 		furca_handles_unmake(&caps->handles, furca_buf_view(packed));
-		return furca_fail(err, r == -EPROTO ? FURCA_E_VALIDATION : FURCA_E_LIMIT, 0,
-				  "The arguments hold arrays, too many handles, or such as are no short text without dots.");
+		return furca_fail(
+			err, r == -EPROTO ? FURCA_E_VALIDATION : FURCA_E_LIMIT, 0,
+			"The arguments hold arrays, too many handles, or such as are no short text without dots.");
 	}
 	ret->args = (struct furca_view){packed->data, packed->data + n};
 	ret->kwargs = (struct furca_view){packed->data + n, packed->data + packed->len};
 	return 0;
 }
 
-int furca_caps_object_call(struct furca_caps *caps, uint64_t client, uint64_t msgid, struct furca_view args, struct furca_err *err)
+int furca_caps_object_call(struct furca_caps *caps, uint64_t client, uint64_t msgid, struct furca_view args,
+			   struct furca_err *err)
 {
 	static const char *const known[] = {"handle", "name", "args", "kwargs", "read", "within"};
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
@@ -136,8 +144,10 @@ int furca_caps_object_call(struct furca_caps *caps, uint64_t client, uint64_t ms
 	}
 	furca_handles_unmake(&caps->handles, furca_buf_view(&packed));
 	if (r == -ENOENT)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Call it while a capability serves that code, or give the object back to code that uses it.",
-					  "No code of that object's session waits for a capability now, and so none can run the object.");
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0,
+			"Call it while a capability serves that code, or give the object back to code that uses it.",
+			"No code of that object's session waits for a capability now, and so none can run the object.");
 	return furca_fail(err, FURCA_E_LIMIT, 0, "Too many calls of that session's objects are under way.");
 }
 
@@ -145,7 +155,8 @@ int furca_caps_object_call(struct furca_caps *caps, uint64_t client, uint64_t ms
 static void pack_failure(struct furca_buf *out, struct furca_view error)
 {
 	static const char *const keys[] = {"type", "message", "traceback"};
-	struct furca_view text[FURCA_COUNT(keys)] = {furca_text_view("ReferenceError"), furca_text_view("the code that has the object ended meanwhile"),
+	struct furca_view text[FURCA_COUNT(keys)] = {furca_text_view("ReferenceError"),
+						     furca_text_view("the code that has the object ended meanwhile"),
 						     furca_text_view("")};
 	msgpack_packer pk;
 
@@ -174,8 +185,12 @@ void furca_caps_object_done(struct furca_caps *caps, uint64_t id, struct furca_v
 	if (!waits)
 		return;
 	if (furca_view_size(value) > 0) {
-		struct furca_way way = {.of_clients = &caps->handles, .of_code = &caps->objects, .client = waits->client, .owner = waits->owner,
-					.write = true, .objects = true};
+		struct furca_way way = {.of_clients = &caps->handles,
+					.of_code = &caps->objects,
+					.client = waits->client,
+					.owner = waits->owner,
+					.write = true,
+					.objects = true};
 
 		msgpack_packer_init(&pk, &out, furca_buf_msgpack_write);
 		msgpack_pack_map(&pk, 2);

@@ -68,8 +68,8 @@ static bool name_is_valid(struct furca_view view)
 	if (furca_view_size(view) == 0 || furca_view_size(view) > FURCA_MAX_CAPABILITY_NAME)
 		return false;
 	for (const uint8_t *p = view.at; p < view.end; p++) {
-		bool word = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '_' || *p == '-' ||
-			    *p >= 0x80;
+		bool word = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
+			    *p == '_' || *p == '-' || *p >= 0x80;
 
 		if (!word && (*p != '.' || begins))
 			return false;
@@ -79,18 +79,21 @@ static bool name_is_valid(struct furca_view view)
 }
 
 /* Each key of `map` is one of `known`. 0 or -errno. */
-int furca_keys_check(struct furca_view map, const char *where, const char *const *known, size_t n, struct furca_err *err)
+int furca_keys_check(struct furca_view map, const char *where, const char *const *known, size_t n,
+		     struct furca_err *err)
 {
 	struct furca_view whole = map;
 	struct furca_value m, key, value;
 
 	if (furca_value_enter(&map, &m) < 0 || m.kind != FURCA_MAP)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Make it a map of named arguments.", "%s must be a map.", where);
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Make it a map of named arguments.",
+					  "%s must be a map.", where);
 	for (uint32_t i = 0; i < m.count; i++) {
 		bool ok = false;
 
 		if (furca_value_next(&map, &key) < 0 || furca_value_next(&map, &value) < 0 || key.kind != FURCA_STR)
-			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove every argument whose name is no text.",
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+						  "Remove every argument whose name is no text.",
 						  "The keys of %s must be text.", where);
 		for (size_t k = 0; k < n && !ok; k++)
 			ok = furca_view_is(key.bytes, known[k]);
@@ -130,10 +133,11 @@ static int pack_name(struct furca_offer_entry *name, struct furca_view doc, cons
 }
 
 /* A failure of the capability at `index` of the list, with an example of what its `key` could be. */
-static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, const char *example, const char *format, ...)
-	__attribute__((format(printf, 5, 6)));
+static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, const char *example, const char *format,
+			...) __attribute__((format(printf, 5, 6)));
 
-static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, const char *example, const char *format, ...)
+static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, const char *example, const char *format,
+			...)
 {
 	char advice[160], text[FURCA_ERR_TEXT_MAX];
 	va_list list;
@@ -142,7 +146,8 @@ static int refuse_offer(struct furca_err *err, uint32_t index, const char *key, 
 	(void)vsnprintf(text, sizeof(text), format, list);
 	va_end(list);
 	if (example)
-		(void)snprintf(advice, sizeof(advice), "Give it one, for example capabilities.%u.%s=%s.", index, key, example);
+		(void)snprintf(advice, sizeof(advice), "Give it one, for example capabilities.%u.%s=%s.", index, key,
+			       example);
 	else
 		(void)snprintf(advice, sizeof(advice), "Remove capabilities.%u.%s, or change it.", index, key);
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "%s", text);
@@ -160,29 +165,36 @@ static int parse_name(struct furca_view map, uint32_t index, struct furca_offer_
 	if (r < 0)
 		return r;
 	if (!furca_map_text(map, "name", &text) || !name_is_valid(text))
-		return refuse_offer(err, index, "name", "'contacts.lookup'", "A capability's name must be words with dots between them, at most %d bytes.",
+		return refuse_offer(err, index, "name", "'contacts.lookup'",
+				    "A capability's name must be words with dots between them, at most %d bytes.",
 				    FURCA_MAX_CAPABILITY_NAME);
 	/* Not told means write: what may change the world is refused in a read-only call until it is said to be harmless. */
 	ret->write = true;
 	if (furca_map_get(map, "effect", &effect) && effect.kind != FURCA_NIL) {
 		ret->write = effect.kind != FURCA_STR || !furca_view_is(effect.bytes, "read");
 		if (ret->write && (effect.kind != FURCA_STR || !furca_view_is(effect.bytes, "write")))
-			return refuse_offer(err, index, "effect", "'write' or 'read'", "The effect of capability '%.*s' must be 'read' or 'write'.",
+			return refuse_offer(err, index, "effect", "'write' or 'read'",
+					    "The effect of capability '%.*s' must be 'read' or 'write'.",
 					    (int)FURCA_MIN(furca_view_size(text), (size_t)64), (const char *)text.at);
 	}
 	if (furca_map_get(map, "objects", &objects) && objects.kind != FURCA_NIL) {
 		if (objects.kind != FURCA_BOOL)
-			return refuse_offer(err, index, "objects", "true", "A capability's 'objects' must be true or false.");
+			return refuse_offer(err, index, "objects", "true",
+					    "A capability's 'objects' must be true or false.");
 		ret->objects = objects.b;
 	}
 	if (furca_map_get(map, "doc", &d) && d.kind != FURCA_NIL) {
-		if (d.kind != FURCA_STR || !furca_view_is_utf8(d.bytes) || furca_view_size(d.bytes) > FURCA_MAX_CAPABILITY_DOC)
-			return refuse_offer(err, index, "doc", NULL, "A capability's doc must be text of at most %d bytes.", FURCA_MAX_CAPABILITY_DOC);
+		if (d.kind != FURCA_STR || !furca_view_is_utf8(d.bytes) ||
+		    furca_view_size(d.bytes) > FURCA_MAX_CAPABILITY_DOC)
+			return refuse_offer(err, index, "doc", NULL,
+					    "A capability's doc must be text of at most %d bytes.",
+					    FURCA_MAX_CAPABILITY_DOC);
 		doc = d.bytes;
 	}
 	has_params = furca_map_get(map, "params", &params) && params.kind != FURCA_NIL;
 	if (has_params && furca_view_size(params.raw) > FURCA_MAX_CAPABILITY_DOC)
-		return refuse_offer(err, index, "params", NULL, "A capability's params may have %d bytes.", FURCA_MAX_CAPABILITY_DOC);
+		return refuse_offer(err, index, "params", NULL, "A capability's params may have %d bytes.",
+				    FURCA_MAX_CAPABILITY_DOC);
 	ret->text = furca_view_dup(text);
 	if (!ret->text || pack_name(ret, doc, has_params ? &params : NULL) < 0)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "Cannot keep a capability's name");
@@ -199,7 +211,8 @@ static void merge(struct furca_offers *offers, struct furca_offer_entry *fresh, 
 		if (found) {
 			name_done(&offers->names[at]);
 		} else {
-			memmove(offers->names + at + 1, offers->names + at, (offers->count - at) * sizeof(*offers->names));
+			memmove(offers->names + at + 1, offers->names + at,
+				(offers->count - at) * sizeof(*offers->names));
 			offers->count++;
 		}
 		offers->names[at] = fresh[i];
@@ -217,11 +230,15 @@ int furca_offers_register(struct furca_offers *offers, uint64_t client, struct f
 	if (r < 0)
 		return r;
 	if (!furca_map_get(args, "capabilities", &list) || list.kind != FURCA_ARRAY)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give a list of {name, effect, doc?, params?, objects?}, for example capabilities=[].",
-					  "register_capabilities needs a list 'capabilities'.");
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0,
+			"Give a list of {name, effect, doc?, params?, objects?}, for example capabilities=[].",
+			"register_capabilities needs a list 'capabilities'.");
 	if (offers->count + list.count > FURCA_MAX_CAPABILITIES)
-		return furca_fail_suggest(err, FURCA_E_LIMIT, 0, "Use capabilities=[], or fewer than that; others go with the connection that offers them.",
-					  "At most %d capabilities can be registered.", FURCA_MAX_CAPABILITIES);
+		return furca_fail_suggest(
+			err, FURCA_E_LIMIT, 0,
+			"Use capabilities=[], or fewer than that; others go with the connection that offers them.",
+			"At most %d capabilities can be registered.", FURCA_MAX_CAPABILITIES);
 	struct furca_offer_entry *names = realloc(offers->names, (offers->count + list.count + 1) * sizeof(*names));
 	FURCA_AUTO_FREE struct furca_offer_entry *fresh = calloc((size_t)list.count + 1, sizeof(*fresh));
 	if (names)

@@ -39,4 +39,5 @@ void furca_offers_describe(const struct furca_offers *offers, struct furca_buf *
 void furca_offers_client_gone(struct furca_offers *offers, uint64_t client);
 
 /* Whether each key of a packed map is one of the `n` words `known`; `where` names the map in the refusal. 0 or -errno. */
-int furca_keys_check(struct furca_view map, const char *where, const char *const *known, size_t n, struct furca_err *err);
+int furca_keys_check(struct furca_view map, const char *where, const char *const *known, size_t n,
+		     struct furca_err *err);

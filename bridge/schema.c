@@ -51,12 +51,13 @@ int furca_schema_description(struct furca_buf *out, unsigned held)
 	for (size_t i = 0; i < FURCA_COUNT(promises); i++)
 		required |= promises[i].required ? 1U << promises[i].bit : 0;
 	(void)furca_buf_append_text(
-		out, "Runs Python or bash code at a coordinate: language, state mode, session, environment.\n"
-		     "State modes:\n"
-		     "- stateful: for work in several steps, such as loading data and then analysing it. The session keeps variables, imports, "
-		     "functions and the working directory.\n"
-		     "- stateless: for a one-off check. Starts fresh; what it built is gone when it returns.\n"
-		     "- read_only: for a look or a trial that must not change anything. Runs in a throw-away copy of an existing session");
+		out,
+		"Runs Python or bash code at a coordinate: language, state mode, session, environment.\n"
+		"State modes:\n"
+		"- stateful: for work in several steps, such as loading data and then analysing it. The session keeps variables, imports, "
+		"functions and the working directory.\n"
+		"- stateless: for a one-off check. Starts fresh; what it built is gone when it returns.\n"
+		"- read_only: for a look or a trial that must not change anything. Runs in a throw-away copy of an existing session");
 	if (held & 1U << B_MEMORY) {
 		(void)furca_buf_append_text(out, "; whatever the code does, it leaves ");
 		join(out, held, true, false, false);
@@ -68,16 +69,18 @@ int furca_schema_description(struct furca_buf *out, unsigned held)
 		(void)furca_buf_append_text(out, ".\n");
 	}
 	if ((held & required) != required) {
-		(void)furca_buf_append_text(out, "On this machine read_only calls are refused unless `isolation` waives: ");
+		(void)furca_buf_append_text(out,
+					    "On this machine read_only calls are refused unless `isolation` waives: ");
 		join(out, held, false, true, true);
 		(void)furca_buf_append_text(out, ", since that cannot be protected here.\n");
 	}
 	return furca_buf_append_text(
-		out, "Omitted state_mode: python without venv_id is stateful in session 0, everything else is stateless.\n"
-		     "Name sessions (session_name): a new name makes a session. A stateless call takes no session, a read_only call needs one that "
-		     "exists.\n"
-		     "The result says in `state` what became of the session: committed, unchanged, rolled_back or lost. A refused call says in "
-		     "`suggestion` what to change.\n");
+		out,
+		"Omitted state_mode: python without venv_id is stateful in session 0, everything else is stateless.\n"
+		"Name sessions (session_name): a new name makes a session. A stateless call takes no session, a read_only call needs one that "
+		"exists.\n"
+		"The result says in `state` what became of the session: committed, unchanged, rolled_back or lost. A refused call says in "
+		"`suggestion` what to change.\n");
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- schema */
@@ -89,19 +92,24 @@ static const struct {
 } arguments[] = {
 	{"language", "{\"type\":\"string\",\"enum\":[\"python\",\"bash\"]}", true, "The language of the code."},
 	{"code", "{\"type\":\"string\"}", true, "The code. The value of a last expression is returned (python)."},
-	{"state_mode", "{\"type\":[\"string\",\"null\"],\"enum\":[\"stateless\",\"stateful\",\"read_only\",null]}", false,
+	{"state_mode", "{\"type\":[\"string\",\"null\"],\"enum\":[\"stateless\",\"stateful\",\"read_only\",null]}",
+	 false,
 	 "stateful: steps that build on each other. stateless: a one-off check. read_only: a look that must change nothing."},
 	{"session_name", "{\"type\":[\"string\",\"null\"],\"minLength\":1,\"maxLength\":64}", false,
 	 "The session by name, such as 'audit'. A new name makes a new session (stateful)."},
-	{"session_id", "{\"type\":[\"integer\",\"null\"],\"minimum\":0}", false, "The session by number, instead of its name. 0 is the default session."},
-	{"venv_id", "{\"type\":[\"integer\",\"null\"],\"minimum\":0}", false, "A dedicated environment with its own packages, from create_env."},
+	{"session_id", "{\"type\":[\"integer\",\"null\"],\"minimum\":0}", false,
+	 "The session by number, instead of its name. 0 is the default session."},
+	{"venv_id", "{\"type\":[\"integer\",\"null\"],\"minimum\":0}", false,
+	 "A dedicated environment with its own packages, from create_env."},
 	{"timeout_s", "{\"type\":[\"number\",\"null\"],\"exclusiveMinimum\":0}", false,
 	 "Seconds for the whole call; then the code is interrupted."},
 	{"on_error", "{\"type\":[\"string\",\"null\"],\"enum\":[\"keep\",\"rollback\",null]}", false,
 	 "rollback: a stateful call that fails leaves no trace in the session's memory. Default keep."},
 	{"cwd", "{\"type\":[\"string\",\"null\"]}", false, "The working directory."},
-	{"env_vars", "{\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":[\"string\",\"null\"]}}", false, "Environment variables."},
-	{"max_output_bytes", "{\"type\":[\"integer\",\"null\"],\"minimum\":1}", false, "Bytes kept of stdout and of stderr."},
+	{"env_vars", "{\"type\":[\"object\",\"null\"],\"additionalProperties\":{\"type\":[\"string\",\"null\"]}}",
+	 false, "Environment variables."},
+	{"max_output_bytes", "{\"type\":[\"integer\",\"null\"],\"minimum\":1}", false,
+	 "Bytes kept of stdout and of stderr."},
 	{"isolation", "{\"type\":[\"object\",\"null\"]}", false,
 	 "read_only calls: waive a guarantee, such as {\"network\": \"allow\"}, or demand one, such as {\"require\": [\"threads\"]}."},
 };
@@ -118,7 +126,8 @@ json_t *furca_schema_arguments(void)
 		if (arguments[i].required)
 			(void)json_array_append_new(required, json_string(arguments[i].name));
 	}
-	return json_pack("{s:s, s:o, s:o, s:b}", "type", "object", "properties", properties, "required", required, "additionalProperties", 0);
+	return json_pack("{s:s, s:o, s:o, s:b}", "type", "object", "properties", properties, "required", required,
+			 "additionalProperties", 0);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- command */
@@ -128,17 +137,20 @@ static json_t *tool(const char *format, const char *description)
 	json_t *schema = furca_schema_arguments();
 
 	if (strcmp(format, "openai") == 0)
-		return json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function", "name", "execute_code", "description", description,
-				 "parameters", schema);
+		return json_pack("{s:s, s:{s:s, s:s, s:o}}", "type", "function", "function", "name", "execute_code",
+				 "description", description, "parameters", schema);
 	if (strcmp(format, "anthropic") == 0)
-		return json_pack("{s:s, s:s, s:o}", "name", "execute_code", "description", description, "input_schema", schema);
-	return json_pack("{s:s, s:s, s:s, s:o, s:{s:b, s:b, s:b}}", "name", "execute_code", "title", "Run code", "description", description,
-			 "inputSchema", schema, "annotations", "readOnlyHint", 0, "destructiveHint", 1, "openWorldHint", 1);
+		return json_pack("{s:s, s:s, s:o}", "name", "execute_code", "description", description, "input_schema",
+				 schema);
+	return json_pack("{s:s, s:s, s:s, s:o, s:{s:b, s:b, s:b}}", "name", "execute_code", "title", "Run code",
+			 "description", description, "inputSchema", schema, "annotations", "readOnlyHint", 0,
+			 "destructiveHint", 1, "openWorldHint", 1);
 }
 
 int furca_cmd_schema(int argc, char **argv)
 {
-	static const struct option options[] = {{"format", required_argument, NULL, 'f'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static const struct option options[] = {
+		{"format", required_argument, NULL, 'f'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
 	const struct furca_probe *probe;
 	struct furca_err err = FURCA_ERR_INIT;
@@ -155,7 +167,8 @@ int furca_cmd_schema(int argc, char **argv)
 			return furca_cli_usage("schema", "an option is wrong");
 		format = optarg;
 	}
-	if (!format || optind < argc || (strcmp(format, "mcp") != 0 && strcmp(format, "openai") != 0 && strcmp(format, "anthropic") != 0))
+	if (!format || optind < argc ||
+	    (strcmp(format, "mcp") != 0 && strcmp(format, "openai") != 0 && strcmp(format, "anthropic") != 0))
 		return furca_cli_usage("schema", "say --format mcp, openai or anthropic");
 	if (furca_probe(&probe, &err) < 0)
 		return furca_cli_fail_err("schema", &err);

@@ -93,7 +93,8 @@ static int read_number(const char *key, json_t *value, double low, double high, 
 	double n = json_number_value(value);
 
 	if (!json_is_number(value) || n < low || n > high)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "'%s' in the configuration must be a number from %g to %g", key, low, high);
+		return furca_fail(err, FURCA_E_VALIDATION, 0,
+				  "'%s' in the configuration must be a number from %g to %g", key, low, high);
 	*to = n;
 	return 0;
 }
@@ -115,8 +116,8 @@ static int read_word(const char *key, json_t *value, const char *const *words, s
 	int i = json_is_string(value) ? word(words, n, json_string_value(value)) : -1;
 
 	if (i < 0)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "'%s' in the configuration must be one of '%s' … '%s'", key, words[0],
-				  words[n - 1]);
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "'%s' in the configuration must be one of '%s' … '%s'",
+				  key, words[0], words[n - 1]);
 	*to = i;
 	return 0;
 }
@@ -129,8 +130,7 @@ static int read_barriers(const char *key, json_t *value, unsigned *to, struct fu
 
 	if (!json_is_array(value))
 		return expected(key, "a list of guarantees", err);
-	json_array_foreach(value, i, entry)
-	{
+	json_array_foreach (value, i, entry) {
 		int r = read_word(key, entry, barrier_words, FURCA_COUNT(barrier_words), &bit, err);
 
 		if (r < 0)
@@ -144,10 +144,10 @@ static const char *const lane_words[] = {"socket", "shared"};
 
 static int read_key(struct options *o, const char *key, json_t *value, struct furca_err *err)
 {
-	static const char *const keys[] = {"socket",  "state_dir", "workdir",	 "max_sessions", "timeout_s",
-					   "grace_s", "snapshots", "undo_depth", "require",	 "log_level",
-					   "zygote_idle_s", "env_max_bytes", "without",	 "max_memory_bytes",
-					   "max_processes", "copy_disk_bytes", "lanes"};
+	static const char *const keys[] = {
+		"socket",    "state_dir",	 "workdir",	  "max_sessions",    "timeout_s",     "grace_s",
+		"snapshots", "undo_depth",	 "require",	  "log_level",	     "zygote_idle_s", "env_max_bytes",
+		"without",   "max_memory_bytes", "max_processes", "copy_disk_bytes", "lanes"};
 	int i = 0, r;
 
 	switch (word(keys, FURCA_COUNT(keys), key)) {
@@ -166,7 +166,9 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 	case 6:
 		r = read_word(key, value, snapshot_words, FURCA_COUNT(snapshot_words), &i, err);
 		if (r == 0)
-			o->engine.snapshots = i == 0 ? FURCA_SNAPSHOT_AUTO : i == 1 ? FURCA_SNAPSHOT_ALWAYS : FURCA_SNAPSHOT_OFF;
+			o->engine.snapshots = i == 0   ? FURCA_SNAPSHOT_AUTO
+					      : i == 1 ? FURCA_SNAPSHOT_ALWAYS
+						       : FURCA_SNAPSHOT_OFF;
 		return r;
 	case 7:
 		return read_count(key, value, 0, 64, &o->engine.undo_depth, err);
@@ -195,7 +197,8 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 	case 15:
 		return read_number(key, value, 4096, 1e15, &o->engine.copy_disk_bytes, err);
 	default:
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "no option '%.64s' in the configuration; the nearest is '%s'", key,
+		return furca_fail(err, FURCA_E_VALIDATION, 0,
+				  "no option '%.64s' in the configuration; the nearest is '%s'", key,
 				  furca_nearest(key, strlen(key), keys, FURCA_COUNT(keys)));
 	}
 }
@@ -208,11 +211,11 @@ static int read_config(struct options *o, const char *path, struct furca_err *er
 	int r = 0;
 
 	if (!root)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "cannot read the configuration '%s', line %d: %s", path, where.line, where.text);
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "cannot read the configuration '%s', line %d: %s", path,
+				  where.line, where.text);
 	if (!json_is_object(root))
 		r = furca_fail(err, FURCA_E_VALIDATION, 0, "the configuration '%s' must be a JSON object", path);
-	json_object_foreach(root, key, value)
-	{
+	json_object_foreach (root, key, value) {
 		r = read_key(o, key, value, err);
 		if (r < 0)
 			break;
@@ -226,10 +229,14 @@ static int read_config(struct options *o, const char *path, struct furca_err *er
 enum { OPT_SOCKET = 256, OPT_CONFIG, OPT_STATE, OPT_WORKDIR, OPT_LINGER, OPT_INHERIT, OPT_LEVEL };
 
 static const struct option long_options[] = {
-	{"socket", required_argument, NULL, OPT_SOCKET},      {"config", required_argument, NULL, OPT_CONFIG},
-	{"state-dir", required_argument, NULL, OPT_STATE},    {"workdir", required_argument, NULL, OPT_WORKDIR},
-	{"linger", required_argument, NULL, OPT_LINGER},      {"inherit", required_argument, NULL, OPT_INHERIT},
-	{"log-level", required_argument, NULL, OPT_LEVEL},    {"help", no_argument, NULL, 'h'},
+	{"socket", required_argument, NULL, OPT_SOCKET},
+	{"config", required_argument, NULL, OPT_CONFIG},
+	{"state-dir", required_argument, NULL, OPT_STATE},
+	{"workdir", required_argument, NULL, OPT_WORKDIR},
+	{"linger", required_argument, NULL, OPT_LINGER},
+	{"inherit", required_argument, NULL, OPT_INHERIT},
+	{"log-level", required_argument, NULL, OPT_LEVEL},
+	{"help", no_argument, NULL, 'h'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -297,8 +304,8 @@ static int resolve(struct options *o, struct furca_err *err)
 		return furca_fail(err, FURCA_E_VALIDATION, 0, "the default state directory's path is too long");
 	int r = furca_make_dirs(o->state_dir);
 	if (r < 0)
-		return furca_fail_suggest(err, FURCA_E_SYSTEM, -r, "Give a --state-dir that is yours.", "cannot make the state directory '%s'",
-					  o->state_dir);
+		return furca_fail_suggest(err, FURCA_E_SYSTEM, -r, "Give a --state-dir that is yours.",
+					  "cannot make the state directory '%s'", o->state_dir);
 	char *real = realpath(o->state_dir, NULL), *work = realpath(o->workdir ? o->workdir : ".", NULL);
 	if (real)
 		(void)set(&o->state_dir, real);
@@ -306,8 +313,8 @@ static int resolve(struct options *o, struct furca_err *err)
 		(void)set(&o->workdir, work);
 	free(real);
 	if (!work)
-		return furca_fail_suggest(err, FURCA_E_SYSTEM, errno, "Give a --workdir that exists.", "cannot use '%s' as working directory",
-					  o->workdir ? o->workdir : ".");
+		return furca_fail_suggest(err, FURCA_E_SYSTEM, errno, "Give a --workdir that exists.",
+					  "cannot use '%s' as working directory", o->workdir ? o->workdir : ".");
 	free(work);
 	o->engine.state_dir = o->state_dir;
 	o->engine.workdir = o->workdir;
@@ -435,7 +442,8 @@ static int run(const struct options *o)
 		(void)furca_loop_run(s.loop, NULL);
 	}
 	if (err.code) {
-		status = err.sys == ENOSYS || err.sys == EPERM || err.code == FURCA_E_UNSUPPORTED ? FURCA_EXIT_CANNOT : FURCA_EXIT_FAILED;
+		status = err.sys == ENOSYS || err.sys == EPERM || err.code == FURCA_E_UNSUPPORTED ? FURCA_EXIT_CANNOT
+												  : FURCA_EXIT_FAILED;
 		(void)furca_cli_fail_err("serve", &err);
 	}
 	furca_listener_done(&s.listener);
@@ -454,8 +462,13 @@ int furca_cmd_serve(int argc, char **argv)
 		.linger_s = -1,
 		.inherit = -1,
 		.log_level = FURCA_LOG_INFO,
-		.engine = {.max_sessions = FURCA_DEFAULT_SESSIONS, .timeout_s = 300, .grace_s = 2, .snapshots = FURCA_SNAPSHOT_AUTO,
-			   .undo_depth = 8, .zygote_idle_s = 600, .max_processes = 8192},
+		.engine = {.max_sessions = FURCA_DEFAULT_SESSIONS,
+			   .timeout_s = 300,
+			   .grace_s = 2,
+			   .snapshots = FURCA_SNAPSHOT_AUTO,
+			   .undo_depth = 8,
+			   .zygote_idle_s = 600,
+			   .max_processes = 8192},
 	};
 	int status = parse(&o, argc, argv);
 

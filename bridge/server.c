@@ -135,7 +135,8 @@ static void serve_object(struct furca_peer *peer, uint64_t msgid, enum furca_met
 	struct furca_caps *caps = peer->server->caps;
 	struct furca_err e = FURCA_ERR_INIT;
 	bool calls = method == FURCA_METHOD_call_object;
-	int r = calls ? furca_caps_object_call(caps, peer->id, msgid, args, &e) : furca_caps_object_release(caps, peer->id, args, &e);
+	int r = calls ? furca_caps_object_call(caps, peer->id, msgid, args, &e)
+		      : furca_caps_object_release(caps, peer->id, args, &e);
 
 	if (r < 0)
 		answer_refusal(peer, msgid, &e, args);
@@ -264,7 +265,8 @@ static int caps_send(void *user, uint64_t client, uint32_t msgid, struct furca_v
 	return r;
 }
 
-static void caps_done(void *user, uint64_t id, struct furca_view value, struct furca_view error, struct furca_fd *memory)
+static void caps_done(void *user, uint64_t id, struct furca_view value, struct furca_view error,
+		      struct furca_fd *memory)
 {
 	struct furca_server *server = user;
 
@@ -348,7 +350,8 @@ static void on_accept(void *owner, struct furca_fd fd)
 		furca_log(FURCA_LOG_WARN, "bridge", "refused reason=memory");
 }
 
-int furca_server_adopt(struct furca_server *server, struct furca_engine *engine, struct furca_fd fd, struct furca_err *err)
+int furca_server_adopt(struct furca_server *server, struct furca_engine *engine, struct furca_fd fd,
+		       struct furca_err *err)
 {
 	FURCA_AUTO_FD struct furca_fd mine = fd;
 

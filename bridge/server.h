@@ -38,7 +38,8 @@ int furca_server_start(struct furca_server *server, struct furca_engine *engine,
 		       struct furca_err *err);
 
 /* Serves one connected socket, without accepting others. 0 or -errno. */
-int furca_server_adopt(struct furca_server *server, struct furca_engine *engine, struct furca_fd fd, struct furca_err *err);
+int furca_server_adopt(struct furca_server *server, struct furca_engine *engine, struct furca_fd fd,
+		       struct furca_err *err);
 
 /* Stops accepting and closes every connection. The engine may still call the events; they do nothing. */
 void furca_server_stop(struct furca_server *server);

@@ -115,7 +115,8 @@ static void push(struct furca_peer *peer)
 
 	if (peer->receiving && conn->state == FURCA_CONN_OPEN)
 		return; /* who has the answer to its hello may send descriptors */
-	if (conn->state != FURCA_CONN_CLOSED && !peer->send_op && conn->out.len > 0 && !send_now(peer) && push_out(peer) < 0)
+	if (conn->state != FURCA_CONN_CLOSED && !peer->send_op && conn->out.len > 0 && !send_now(peer) &&
+	    push_out(peer) < 0)
 		furca_conn_step(conn, FURCA_CONN_GONE);
 	if (conn->state == FURCA_CONN_ENDING && !peer->send_op && conn->out.len == 0)
 		furca_conn_step(conn, FURCA_CONN_FLUSHED);

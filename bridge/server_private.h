@@ -28,7 +28,7 @@ struct furca_peer {
 	furca_op_id recv_op, send_op, flush_op, unpause_op;
 	bool paused;
 	bool receiving; /* by the ring still, with `frames` set: until what it has taken from the socket has come */
-	bool frames; /* asked for arrays: descriptors come and go beside its messages */
+	bool frames;	/* asked for arrays: descriptors come and go beside its messages */
 };
 
 /* Ends a connection. */

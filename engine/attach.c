@@ -6,13 +6,15 @@
 #include "base/banned.h"
 
 /* Where it is to be; nothing is there yet. 0 or -errno with *err. */
-static int place(struct furca_engine *engine, const struct furca_selector *selector, struct furca_key *ret, struct furca_err *err)
+static int place(struct furca_engine *engine, const struct furca_selector *selector, struct furca_key *ret,
+		 struct furca_err *err)
 {
 	char advice[FURCA_ERR_TEXT_MAX], at[FURCA_ADVICE_TEXT];
 
 	*ret = (struct furca_key){.lang = furca_lang_find("python", 6)};
 	if (selector->lang && selector->lang != ret->lang)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use language='python'.", "Only a Python process can be attached.");
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use language='python'.",
+					  "Only a Python process can be attached.");
 	if (furca_view_size(selector->name)) {
 		ret->id = furca_registry_free_id(&engine->registry, ret->lang, 0);
 		return furca_registry_by_name(&engine->registry, selector->name)
@@ -21,12 +23,13 @@ static int place(struct furca_engine *engine, const struct furca_selector *selec
 	}
 	if (!furca_registry_by_id(&engine->registry, ret))
 		return 0;
-	(void)snprintf(advice, sizeof(advice), "Use session_name='agent', or call close_session with %s first.", furca_coordinate_place(at, ret));
+	(void)snprintf(advice, sizeof(advice), "Use session_name='agent', or call close_session with %s first.",
+		       furca_coordinate_place(at, ret));
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is a session 0 already.");
 }
 
-struct furca_session *furca_session_attach(struct furca_engine *engine, const struct furca_selector *selector, struct furca_fd channel,
-					   struct furca_err *err)
+struct furca_session *furca_session_attach(struct furca_engine *engine, const struct furca_selector *selector,
+					   struct furca_fd channel, struct furca_err *err)
 {
 	FURCA_AUTO_FD struct furca_fd mine = channel;
 	struct furca_session *s = NULL;
@@ -67,7 +70,8 @@ static void answer(struct furca_engine *engine, const struct furca_session *s, s
 	furca_pack_text(&pk, path);
 }
 
-void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_fd channel)
+void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args,
+			 struct furca_fd channel)
 {
 	FURCA_AUTO_FD struct furca_fd mine = channel;
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
@@ -78,8 +82,10 @@ void furca_engine_attach(struct furca_engine *engine, furca_client_id client, ui
 	if (engine->stopping)
 		(void)furca_fail(&err, FURCA_E_GONE, 0, "The engine is stopping.");
 	else if (furca_coordinate_select(FURCA_METHOD_attach_session, args, &selector, &err) == 0 && mine.n < 0)
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Say hello with frames=true, and send one end of a socketpair beside the request.",
-					 "No channel came beside attach_session.");
+		(void)furca_fail_suggest(
+			&err, FURCA_E_VALIDATION, 0,
+			"Say hello with frames=true, and send one end of a socketpair beside the request.",
+			"No channel came beside attach_session.");
 	if (!err.code)
 		s = furca_session_attach(engine, &selector, furca_fd_take(&mine), &err);
 	if (s) {

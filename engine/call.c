@@ -42,7 +42,8 @@ void furca_call_fail_err(struct furca_call *call, const struct furca_err *err)
 {
 	char text[FURCA_ERR_TEXT_MAX + 128];
 
-	furca_call_fail(call, furca_err_type(err->code), furca_err_suggestion(err), "%s", furca_err_describe(err, text, sizeof(text)));
+	furca_call_fail(call, furca_err_type(err->code), furca_err_suggestion(err), "%s",
+			furca_err_describe(err, text, sizeof(text)));
 }
 
 void furca_call_lines(struct furca_call *call, const char *lines)
@@ -82,8 +83,9 @@ static void call_free(struct furca_call *call)
 	for (int i = 0; i < 2; i++)
 		if (call->output[i].max)
 			furca_output_done(&call->output[i]);
-	struct furca_buf *const bufs[] = {&call->args, &call->function, &call->received, &call->allowed, &call->frames, &call->word,
-					  &call->background, &call->done, &call->isolation, &call->files, &call->error, &call->suggestion,
+	struct furca_buf *const bufs[] = {&call->args,	    &call->function, &call->received,	&call->allowed,
+					  &call->frames,    &call->word,     &call->background, &call->done,
+					  &call->isolation, &call->files,    &call->error,	&call->suggestion,
 					  &call->signalled};
 	for (size_t i = 0; i < FURCA_COUNT(bufs); i++)
 		furca_buf_done(bufs[i]);
@@ -105,7 +107,8 @@ static void pass_output(struct furca_call *call)
 	for (int i = 0; i < 2; i++) {
 		FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
 
-		if (!call->output[i].max || (i == 0 && call->plan.lang && !call->plan.lang->top_level_value && !call->error_type))
+		if (!call->output[i].max ||
+		    (i == 0 && call->plan.lang && !call->plan.lang->top_level_value && !call->error_type))
 			continue;
 		(void)furca_output_text(&call->output[i], &text);
 		furca_pipes_put(caller->pipes, i, text.data, text.len);
@@ -119,7 +122,8 @@ static void deliver(struct furca_call *call, const struct furca_buf *value)
 
 	if (call->origin) {
 		pass_output(call);
-		furca_functions_finished(engine->functions, call->origin, furca_buf_view(value), furca_buf_view(&call->done), &call->result_memory);
+		furca_functions_finished(engine->functions, call->origin, furca_buf_view(value),
+					 furca_buf_view(&call->done), &call->result_memory);
 	}
 	if (!call->origin && !call->client_gone)
 		furca_engine_answer(engine, call->client, call->msgid, value);
@@ -155,7 +159,8 @@ void furca_call_refuse(struct furca_call *call, const struct furca_err *err)
 	bool execute = call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function;
 
 	call->engine->stats.refused++;
-	furca_result_refusal(call->received.len ? furca_buf_view(&call->received) : furca_buf_view(&call->args), &call->plan, err, execute, &result);
+	furca_result_refusal(call->received.len ? furca_buf_view(&call->received) : furca_buf_view(&call->args),
+			     &call->plan, err, execute, &result);
 	deliver(call, &result);
 	call_free(call);
 }
@@ -209,7 +214,8 @@ static json_t *list_of(struct furca_view packed)
 	packed = furca_value_inside(&array);
 	while (furca_value_next(&packed, &item) == 0)
 		if (item.kind == FURCA_STR)
-			(void)json_array_append_new(list, json_stringn((const char *)item.bytes.at, furca_view_size(item.bytes)));
+			(void)json_array_append_new(
+				list, json_stringn((const char *)item.bytes.at, furca_view_size(item.bytes)));
 	return list;
 }
 
@@ -242,7 +248,7 @@ static int pack_allowed(struct furca_call *call, const struct furca_call_request
 			(void)json_array_remove(list, i);
 	furca_packer(&pk, &call->allowed);
 	msgpack_pack_array(&pk, json_array_size(list));
-	json_array_foreach(list, i, name)
+	json_array_foreach (list, i, name)
 		furca_pack_bytes(&pk, json_string_value(name), json_string_length(name));
 	json_decref(list);
 	return call->allowed.failed;
@@ -256,13 +262,15 @@ static void refuse_no_memory(struct furca_engine *engine, const struct furca_cal
 	(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for another call");
 	furca_result_refusal((struct furca_view){NULL, NULL}, NULL, &err, true, &out);
 	if (request->origin)
-		furca_functions_finished(engine->functions, request->origin, furca_buf_view(&out), (struct furca_view){0}, NULL);
+		furca_functions_finished(engine->functions, request->origin, furca_buf_view(&out),
+					 (struct furca_view){0}, NULL);
 	else
 		furca_engine_answer(engine, request->client, request->msgid, &out);
 }
 
 /* The session of the plan, made where it is new. NULL with *err. */
-static struct furca_session *session_for(struct furca_call *call, const struct furca_coordinates *at, struct furca_err *err)
+static struct furca_session *session_for(struct furca_call *call, const struct furca_coordinates *at,
+					 struct furca_err *err)
 {
 	uint64_t id = 0;
 	struct furca_entry *entry = furca_coordinate_session(at, &call->plan, &id);
@@ -304,8 +312,9 @@ static void start(struct furca_call *call, const struct furca_coordinates *at)
 		call->engine->stats.read_only++;
 	session = session_for(call, at, &err);
 	if (session && session->attached && call->plan.mode == FURCA_STATEFUL && call->plan.rollback) {
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Remove on_error.",
-					 "The session is a process of its own, which attached itself: it cannot be rolled back.");
+		(void)furca_fail_suggest(
+			&err, FURCA_E_VALIDATION, 0, "Remove on_error.",
+			"The session is a process of its own, which attached itself: it cannot be rolled back.");
 		furca_call_refuse(call, &err);
 		return;
 	}
@@ -325,7 +334,8 @@ void furca_call_begin(struct furca_engine *engine, const struct furca_call_reque
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_call *call = call_new(engine, request);
 
-	if (!call || call->args.failed || call->function.failed || call->frames.failed || pack_allowed(call, request) < 0) {
+	if (!call || call->args.failed || call->function.failed || call->frames.failed ||
+	    pack_allowed(call, request) < 0) {
 		if (call)
 			call_free(call);
 		refuse_no_memory(engine, request);
@@ -350,7 +360,8 @@ void furca_call_begin(struct furca_engine *engine, const struct furca_call_reque
 	}
 	call->deadline_us = FURCA_MIN(furca_now_us() + call->plan.timeout_us, request->deadline_us);
 	if (furca_loop_timer(engine->loop, call->deadline_us, on_deadline, call, &call->deadline_op) < 0) {
-		furca_call_fail(call, "limit", "Wait for calls under way, then try again.", "the engine has too much under way");
+		furca_call_fail(call, "limit", "Wait for calls under way, then try again.",
+				"the engine has too much under way");
 		furca_call_finish(call);
 		return;
 	}
@@ -374,7 +385,8 @@ void furca_call_operation(struct furca_engine *engine, enum furca_method method,
 	(void)furca_coordinate_select(method, furca_buf_view(&call->args), &call->selector, NULL);
 	(void)furca_buf_append(&call->word, call->selector.word.at, furca_view_size(call->selector.word));
 	(void)furca_buf_append(&call->word, "", 1);
-	(void)furca_loop_timer(engine->loop, furca_now_us() + engine->default_timeout_us, on_deadline, call, &call->deadline_op);
+	(void)furca_loop_timer(engine->loop, furca_now_us() + engine->default_timeout_us, on_deadline, call,
+			       &call->deadline_op);
 	if (furca_session_enqueue(session, call, &err) < 0)
 		furca_call_refuse(call, &err);
 }
@@ -427,9 +439,9 @@ static void on_grace(void *owner)
 static void stop_waiting(struct furca_call *call)
 {
 	const struct furca_launch *launch = call->launch ? call->launch : call->session ? call->session->launch : NULL;
-	const char *what = launch && furca_launch_building(launch)	       ? "its environment was being built"
-			   : call->session                                      ? "it was waiting for its turn in the session"
-										: "its process was being started";
+	const char *what = launch && furca_launch_building(launch) ? "its environment was being built"
+			   : call->session			   ? "it was waiting for its turn in the session"
+								   : "its process was being started";
 
 	if (call->stop == FURCA_STOP_TIMEOUT)
 		furca_call_fail(call, "timeout", "Give a longer timeout_s, or wait for the session's earlier calls.",
@@ -439,7 +451,8 @@ static void stop_waiting(struct furca_call *call)
 		furca_call_fail(call, "interrupted", "Run it in another session, or create the session again.",
 				"The session was closed while the call was waiting; its code did not run.");
 	else
-		furca_call_fail(call, "interrupted", NULL, "The call was cancelled while %s; its code did not run.", what);
+		furca_call_fail(call, "interrupted", NULL, "The call was cancelled while %s; its code did not run.",
+				what);
 	if (call->session) {
 		furca_session_unqueue(call->session, call);
 		furca_session_wake(call->session);
@@ -476,7 +489,8 @@ void furca_call_stop(struct furca_call *call, enum furca_stop why)
 		(void)furca_host_interrupt(call->host, call->frame);
 		if (!call->host->attached) /* whose children are not the call's alone */
 			(void)furca_limits_signal_children(call->host, SIGINT, call->started_us, &call->signalled);
-		(void)furca_loop_timer(call->engine->loop, furca_now_us() + (int64_t)(call->engine->config.grace_s * 1e6), on_grace, call,
+		(void)furca_loop_timer(call->engine->loop,
+				       furca_now_us() + (int64_t)(call->engine->config.grace_s * 1e6), on_grace, call,
 				       &call->grace_op);
 		break;
 	case FURCA_CALL_LISTING:

@@ -30,55 +30,56 @@ struct furca_call {
 	struct furca_call *queue_next;	 /* in the session's queue */
 	enum furca_method method;
 	furca_client_id client;
-	uint64_t msgid, origin;		 /* origin: of a function's call from a lane; then client and msgid are its call's */
-	struct furca_buf args;		 /* the request's bytes; the plan's views point here */
+	uint64_t msgid, origin; /* origin: of a function's call from a lane; then client and msgid are its call's */
+	struct furca_buf args;	/* the request's bytes; the plan's views point here */
 	struct furca_buf function, received, allowed;
-	struct furca_buf frames;	 /* NUL-less text: what a reader of arrays in its result has; empty: there may be none */
+	struct furca_buf
+		frames; /* NUL-less text: what a reader of arrays in its result has; empty: there may be none */
 	struct furca_fd memory, result_memory; /* of arrays in `function`, and in the result */
 	struct furca_plan plan;
 	struct furca_selector selector;
-	struct furca_buf word;		 /* selector.word with a NUL */
+	struct furca_buf word; /* selector.word with a NUL */
 
 	enum furca_call_phase phase;
 	struct furca_session *session;
 	struct furca_launch *launch;
-	struct furca_host *host;	 /* that runs it */
-	bool own_host;			 /* and is thrown away with it */
-	bool committed_first;		 /* a commit to roll it back to was made, or tried */
-	struct furca_init *cell;	 /* for its copy; one reference */
-	struct furca_init *asked_of;	 /* the init that was asked for that cell */
-	bool waits_copy;		 /* its cell is being made */
-	bool no_cell;			 /* there is none to be had */
-	uint64_t frame;			 /* number of its RUN */
+	struct furca_host *host;     /* that runs it */
+	bool own_host;		     /* and is thrown away with it */
+	bool committed_first;	     /* a commit to roll it back to was made, or tried */
+	struct furca_init *cell;     /* for its copy; one reference */
+	struct furca_init *asked_of; /* the init that was asked for that cell */
+	bool waits_copy;	     /* its cell is being made */
+	bool no_cell;		     /* there is none to be had */
+	uint64_t frame;		     /* number of its RUN */
 	struct furca_pipes *pipes;
-	uint64_t newest;		 /* process when it began */
+	uint64_t newest; /* process when it began */
 	struct furca_output output[2];
-	uint64_t output_id;		 /* under which it is kept; 0: it is not */
+	uint64_t output_id; /* under which it is kept; 0: it is not */
 	struct furca_buf background;
 
 	furca_op_id deadline_op, grace_op;
-	furca_op_id nested_op;		 /* looks whether it waits for itself (nested.h) */
-	uint64_t nested_on;		 /* the capability call that was open when it came */
+	furca_op_id nested_op; /* looks whether it waits for itself (nested.h) */
+	uint64_t nested_on;    /* the capability call that was open when it came */
 	int64_t deadline_us;
 	enum furca_stop stop;
-	bool began;	     /* RUN was sent */
-	bool interrupted;    /* the interrupt was sent */
-	bool killed;	     /* we ended its process */
-	bool harmless;	     /* called from a read-only call: capabilities that write are refused, a stateless one gets a cell */
-	bool orphan;	     /* the code that called it has gone */
-	unsigned depth;	     /* calls that wait for this one, over lanes */
+	bool began;	  /* RUN was sent */
+	bool interrupted; /* the interrupt was sent */
+	bool killed;	  /* we ended its process */
+	bool harmless; /* called from a read-only call: capabilities that write are refused, a stateless one gets a cell */
+	bool orphan;	/* the code that called it has gone */
+	unsigned depth; /* calls that wait for this one, over lanes */
 	bool client_gone, created, retried, rolled_back;
 	unsigned attempts;
 
 	int64_t asked_us, started_us, asked_clone_us, ran_us;
 	uint64_t queue_us, fork_us, isolate_us, run_us;
-	struct furca_buf done;	     /* DONE's map */
-	struct furca_buf isolation;  /* packed map, of a copy */
-	struct furca_buf files;	     /* CHANGED's map */
-	struct furca_buf signalled;  /* furca_limits_signal_children's, of its interrupt */
-	const char *error_type;	     /* NULL: none */
+	struct furca_buf done;	    /* DONE's map */
+	struct furca_buf isolation; /* packed map, of a copy */
+	struct furca_buf files;	    /* CHANGED's map */
+	struct furca_buf signalled; /* furca_limits_signal_children's, of its interrupt */
+	const char *error_type;	    /* NULL: none */
 	struct furca_buf error, suggestion;
-	const char *state;	     /* word of the result map */
+	const char *state; /* word of the result map */
 };
 
 /* Begins an execute or call_function. `function` may be empty. `args` as the request; refusals are answered at once. */
@@ -87,13 +88,14 @@ struct furca_call_request {
 	furca_client_id client;
 	uint64_t msgid, origin;
 	struct furca_view args, function, received;
-	struct furca_view frames;     /* RUN's; empty: none */
-	struct furca_fd *memory;      /* of arrays in `function`: taken; NULL: none */
-	const char *capabilities;     /* JSON list or NULL */
-	struct furca_view within[2]; /* the caller's own bounds: packed arrays, empty where there is none. What it may call is in all three */
-	int64_t deadline_us;	  /* of the call it belongs to; FURCA_NEVER */
-	bool harmless;		  /* it is called from a read-only call */
-	unsigned depth;		  /* of calls of stored functions */
+	struct furca_view frames; /* RUN's; empty: none */
+	struct furca_fd *memory;  /* of arrays in `function`: taken; NULL: none */
+	const char *capabilities; /* JSON list or NULL */
+	struct furca_view within
+		[2]; /* the caller's own bounds: packed arrays, empty where there is none. What it may call is in all three */
+	int64_t deadline_us; /* of the call it belongs to; FURCA_NEVER */
+	bool harmless;	     /* it is called from a read-only call */
+	unsigned depth;	     /* of calls of stored functions */
 };
 void furca_call_begin(struct furca_engine *engine, const struct furca_call_request *request);
 
@@ -146,7 +148,8 @@ void furca_call_stop(struct furca_call *call, enum furca_stop why);
 /* Packs the result map (result.c). */
 void furca_result_pack(struct furca_call *call, struct furca_buf *out);
 /* A refusal, as every method gives it. */
-void furca_result_refusal(struct furca_view args, const struct furca_plan *plan, const struct furca_err *err, bool execute, struct furca_buf *out);
+void furca_result_refusal(struct furca_view args, const struct furca_plan *plan, const struct furca_err *err,
+			  bool execute, struct furca_buf *out);
 /* {language, venv_id, session_id, session_name}, or nil */
 void furca_result_session(msgpack_packer *pk, const struct furca_entry *entry);
 
@@ -156,5 +159,5 @@ void furca_kept_add(struct furca_engine *engine, struct furca_call *call);
 void furca_kept_client_gone(struct furca_engine *engine, furca_client_id client);
 void furca_kept_free(struct furca_engine *engine);
 /* The answer of read_output. */
-void furca_kept_read(struct furca_engine *engine, furca_client_id client, const struct furca_selector *selector, struct furca_view args,
-		     struct furca_buf *out);
+void furca_kept_read(struct furca_engine *engine, furca_client_id client, const struct furca_selector *selector,
+		     struct furca_view args, struct furca_buf *out);

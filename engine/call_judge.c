@@ -30,14 +30,17 @@ static void judge_done(struct furca_call *call, struct furca_view body)
 
 	if (interrupted && call->stop == FURCA_STOP_TIMEOUT) {
 		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
-				"The code was interrupted when its time of %.3g s was over; what had run is kept.", (double)call->plan.timeout_us / 1e6);
+				"The code was interrupted when its time of %.3g s was over; what had run is kept.",
+				(double)call->plan.timeout_us / 1e6);
 	} else if (interrupted && call->stop != FURCA_STOP_NONE) {
-		furca_call_fail(call, "interrupted", NULL, "The call was cancelled and its code interrupted; what had run is kept.");
+		furca_call_fail(call, "interrupted", NULL,
+				"The call was cancelled and its code interrupted; what had run is kept.");
 	} else if (how.at && furca_view_is(how, "ok")) {
 		add_suggestion(call, suggestion);
 		return;
 	} else {
-		bool exit = how.at && (furca_view_is(how, "exit") || furca_view_is(how, "errexit") || furca_view_is(how, "exec"));
+		bool exit = how.at &&
+			    (furca_view_is(how, "exit") || furca_view_is(how, "errexit") || furca_view_is(how, "exec"));
 		int64_t status = 1;
 
 		if (exit && furca_map_int(body, "exit_code", &status) && status == 0)
@@ -45,7 +48,8 @@ static void judge_done(struct furca_call *call, struct furca_view body)
 		call->error_type = interrupted ? "interrupted" : exit ? "exit" : "exception";
 		(void)furca_buf_append(&call->error, error.at, (size_t)n);
 		if (n == 0)
-			(void)furca_buf_printf(&call->error, "The code ended with '%.*s'.", (int)furca_view_size(how), (const char *)how.at);
+			(void)furca_buf_printf(&call->error, "The code ended with '%.*s'.", (int)furca_view_size(how),
+					       (const char *)how.at);
 		add_suggestion(call, suggestion);
 		return;
 	}
@@ -67,10 +71,20 @@ static const char *signal_text(int sig)
 	static const struct {
 		int sig;
 		const char *text;
-	} known[] = {{SIGSEGV, "SIGSEGV (segmentation fault)"}, {SIGABRT, "SIGABRT (abort)"}, {SIGBUS, "SIGBUS (bus error)"},
-		     {SIGFPE, "SIGFPE (arithmetic fault)"}, {SIGILL, "SIGILL (illegal instruction)"}, {SIGKILL, "SIGKILL"},
-		     {SIGTERM, "SIGTERM"}, {SIGXCPU, "SIGXCPU (cpu time limit)"}, {SIGTRAP, "SIGTRAP"}, {SIGSYS, "SIGSYS (forbidden system call)"},
-		     {SIGHUP, "SIGHUP"}, {SIGINT, "SIGINT"}, {SIGPIPE, "SIGPIPE"}, {SIGXFSZ, "SIGXFSZ (file size limit)"}};
+	} known[] = {{SIGSEGV, "SIGSEGV (segmentation fault)"},
+		     {SIGABRT, "SIGABRT (abort)"},
+		     {SIGBUS, "SIGBUS (bus error)"},
+		     {SIGFPE, "SIGFPE (arithmetic fault)"},
+		     {SIGILL, "SIGILL (illegal instruction)"},
+		     {SIGKILL, "SIGKILL"},
+		     {SIGTERM, "SIGTERM"},
+		     {SIGXCPU, "SIGXCPU (cpu time limit)"},
+		     {SIGTRAP, "SIGTRAP"},
+		     {SIGSYS, "SIGSYS (forbidden system call)"},
+		     {SIGHUP, "SIGHUP"},
+		     {SIGINT, "SIGINT"},
+		     {SIGPIPE, "SIGPIPE"},
+		     {SIGXFSZ, "SIGXFSZ (file size limit)"}};
 
 	for (size_t i = 0; i < FURCA_COUNT(known); i++)
 		if (known[i].sig == sig)
@@ -80,7 +94,8 @@ static const char *signal_text(int sig)
 
 static bool is_fault(int sig)
 {
-	return sig == SIGSEGV || sig == SIGABRT || sig == SIGBUS || sig == SIGFPE || sig == SIGILL || sig == SIGTRAP || sig == SIGSYS;
+	return sig == SIGSEGV || sig == SIGABRT || sig == SIGBUS || sig == SIGFPE || sig == SIGILL || sig == SIGTRAP ||
+	       sig == SIGSYS;
 }
 
 static void judge_signal(struct furca_call *call, const struct furca_host *host, int sig)
@@ -97,10 +112,13 @@ static void judge_signal(struct furca_call *call, const struct furca_host *host,
 	else if (sig == SIGKILL && furca_limits_oom(call->engine, host))
 		furca_exceeded_memory(call, host);
 	else if (is_fault(sig))
-		furca_call_fail(call, "crashed", "Look for native code at fault; run the risky part in state_mode='read_only' or 'stateless'.",
-				"The process crashed with %s.", text);
+		furca_call_fail(
+			call, "crashed",
+			"Look for native code at fault; run the risky part in state_mode='read_only' or 'stateless'.",
+			"The process crashed with %s.", text);
 	else
-		furca_call_fail(call, "killed", "Something outside ended the process; run the call again if that was not meant.",
+		furca_call_fail(call, "killed",
+				"Something outside ended the process; run the call again if that was not meant.",
 				"The process was killed by %s.", text);
 }
 
@@ -110,11 +128,15 @@ static void judge_attached(struct furca_call *call)
 	bool late = call->stop == FURCA_STOP_TIMEOUT;
 
 	if (call->killed)
-		furca_call_fail(call, late ? "timeout" : "interrupted", "Give a longer timeout_s, and attach the process again when it is free.",
-				"The code %s and did not react to an interrupt within %.3g s. It goes on in the process that had attached itself, which was "
-				"let go and is no session any more.", late ? "ran over its time" : "was to end", call->engine->config.grace_s);
+		furca_call_fail(
+			call, late ? "timeout" : "interrupted",
+			"Give a longer timeout_s, and attach the process again when it is free.",
+			"The code %s and did not react to an interrupt within %.3g s. It goes on in the process that had attached itself, which was "
+			"let go and is no session any more.",
+			late ? "ran over its time" : "was to end", call->engine->config.grace_s);
 	else
-		furca_call_fail(call, "crashed", "Attach a process again.", "The process that had attached itself has ended or let go while the code ran.");
+		furca_call_fail(call, "crashed", "Attach a process again.",
+				"The process that had attached itself has ended or let go while the code ran.");
 }
 
 void furca_call_judge_end(struct furca_call *call, const struct furca_host *host)
@@ -124,21 +146,26 @@ void furca_call_judge_end(struct furca_call *call, const struct furca_host *host
 	if (host->attached)
 		judge_attached(call);
 	else if (call->killed && call->stop == FURCA_STOP_TIMEOUT)
-		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
-				"The code ran over its time of %.3g s, did not react to an interrupt within %.3g s, and was killed.",
-				(double)call->plan.timeout_us / 1e6, call->engine->config.grace_s);
+		furca_call_fail(
+			call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
+			"The code ran over its time of %.3g s, did not react to an interrupt within %.3g s, and was killed.",
+			(double)call->plan.timeout_us / 1e6, call->engine->config.grace_s);
 	else if (call->killed && call->stop == FURCA_STOP_CLOSE)
-		furca_call_fail(call, "interrupted", NULL, "The session was closed while the code was running, and its process was killed.");
+		furca_call_fail(call, "interrupted", NULL,
+				"The session was closed while the code was running, and its process was killed.");
 	else if (call->killed)
-		furca_call_fail(call, "interrupted", NULL, "The call was cancelled, did not react to an interrupt within %.3g s, and was killed.",
+		furca_call_fail(call, "interrupted", NULL,
+				"The call was cancelled, did not react to an interrupt within %.3g s, and was killed.",
 				call->engine->config.grace_s);
 	else if (call->stop != FURCA_STOP_NONE && (!call->began || host->unread))
-		furca_call_fail(call, call->stop == FURCA_STOP_TIMEOUT ? "timeout" : "interrupted", "Run the call again.",
+		furca_call_fail(call, call->stop == FURCA_STOP_TIMEOUT ? "timeout" : "interrupted",
+				"Run the call again.",
 				"The call was stopped before its code began; its process had been killed meanwhile.");
 	else if (status >= 0 && WIFSIGNALED(status))
 		judge_signal(call, host, WTERMSIG(status));
 	else if (status >= 0 && WIFEXITED(status))
-		furca_call_fail(call, "crashed", "Do not end the interpreter's own process (os._exit, exec); use sys.exit or exit.",
+		furca_call_fail(call, "crashed",
+				"Do not end the interpreter's own process (os._exit, exec); use sys.exit or exit.",
 				"The code ended its own process with status %d.", WEXITSTATUS(status));
 	else
 		furca_call_fail(call, "crashed", NULL, "The process has ended in an unknown way.");

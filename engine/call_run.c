@@ -54,8 +54,10 @@ static int make_pipes(struct furca_call *call, struct furca_fd fds[2], unsigned 
 	call->newest = call->own_host ? 0 : furca_limits_newest(call->engine);
 	/* No process was made since, or only by others: a process of one thread makes none between calls. */
 	if (!call->own_host && !call->host->attached && call->session->background.last &&
-	    ((call->newest && call->newest == call->session->background.newest) || furca_limits_threads(call->host->proc.pid) == 1))
-		call->pipes = furca_pipes_again(&call->session->background, call->host->tag, call->output, stream, call->client, call->msgid);
+	    ((call->newest && call->newest == call->session->background.newest) ||
+	     furca_limits_threads(call->host->proc.pid) == 1))
+		call->pipes = furca_pipes_again(&call->session->background, call->host->tag, call->output, stream,
+						call->client, call->msgid);
 	if (call->pipes)
 		return 0;
 	call->pipes = furca_pipes_new(call->engine, call->output, stream, call->client, call->msgid, fds, &err);
@@ -103,7 +105,8 @@ int furca_call_run(struct furca_call *call)
 	call->started_us = furca_now_us();
 	if (call->queue_us == 0)
 		call->queue_us = (uint64_t)(call->started_us - call->asked_us);
-	furca_lanes_serve(call->host->lanes, call, call->plan.mode == FURCA_READ_ONLY || call->harmless, furca_buf_view(&call->allowed));
+	furca_lanes_serve(call->host->lanes, call, call->plan.mode == FURCA_READ_ONLY || call->harmless,
+			  furca_buf_view(&call->allowed));
 	int r = furca_host_send(call->host, &buf, fds, n_fds);
 	call->began = r == 0;
 	return r;
@@ -113,7 +116,8 @@ bool furca_call_wants_pipes(struct furca_call *call, struct furca_view body)
 {
 	struct furca_view how = {NULL, NULL};
 
-	if (!furca_map_text(body, "how", &how) || !furca_view_is(how, FURCA_HOST_HOW_PIPES) || !call->pipes || !call->session)
+	if (!furca_map_text(body, "how", &how) || !furca_view_is(how, FURCA_HOST_HOW_PIPES) || !call->pipes ||
+	    !call->session)
 		return false;
 	/* What is in them was written between the calls. */
 	call->pipes->output = NULL;
@@ -141,7 +145,8 @@ static void end_output(struct furca_call *call, bool alive, bool redirected)
 		struct furca_background *background = &call->session->background;
 
 		background->newest = furca_limits_newest(call->engine);
-		furca_pipes_keep(call->pipes, background, alive && !redirected && call->newest != 0 && call->newest == background->newest);
+		furca_pipes_keep(call->pipes, background,
+				 alive && !redirected && call->newest != 0 && call->newest == background->newest);
 	} else {
 		furca_pipes_free(call->pipes);
 	}

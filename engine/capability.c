@@ -76,7 +76,8 @@ void furca_lane_free(struct lane *lane)
 	free(lane);
 }
 
-void furca_lane_send(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body, struct furca_fd *memory)
+void furca_lane_send(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body,
+		     struct furca_fd *memory)
 {
 	struct furca_fd fd = memory ? furca_fd_take(memory) : FURCA_FD_NONE;
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
@@ -120,10 +121,12 @@ static void fail_call(struct lane *lane, uint64_t call, const char *type, const 
 static struct pending *add_pending(struct lane *lane, uint64_t call, bool function, uint64_t *ret_id)
 {
 	struct pending *p = lane->lanes->open < FURCA_MAX_CAPABILITIES_OPEN
-				    ? furca_ops_add(lane->lanes->engine->capability_calls, ret_id) : NULL;
+				    ? furca_ops_add(lane->lanes->engine->capability_calls, ret_id)
+				    : NULL;
 
 	if (!p) {
-		fail_call(lane, call, "RuntimeError", "too many calls are under way from this session", "Wait for some of them to return.");
+		fail_call(lane, call, "RuntimeError", "too many calls are under way from this session",
+			  "Wait for some of them to return.");
 		return NULL;
 	}
 	*p = (struct pending){lane, call, function};
@@ -330,12 +333,14 @@ static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd, 
 		return;
 	lane->lanes = lanes;
 	lane->takes_frames = kind != FURCA_LANE_OPEN;
-	if (furca_stream_open(&lane->stream, lanes->engine->loop, furca_fd_take(&socket), FURCA_MAX_CAPABILITY, on_frame, on_end, lane) < 0) {
+	if (furca_stream_open(&lane->stream, lanes->engine->loop, furca_fd_take(&socket), FURCA_MAX_CAPABILITY,
+			      on_frame, on_end, lane) < 0) {
 		free(lane);
 		return;
 	}
 	if (memory < 0)
-		furca_stream_gather(&lane->stream); /* with a ring few frames come here, and the bell must not ring before they are sent */
+		furca_stream_gather(
+			&lane->stream); /* with a ring few frames come here, and the bell must not ring before they are sent */
 	furca_stream_bound(&lane->stream, &lanes->held);
 	lane->prev = &lanes->first;
 	lane->next = lanes->first;
@@ -459,8 +464,8 @@ unsigned furca_lanes_open(const struct furca_lanes *lanes)
 	return lanes->open;
 }
 
-void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
-			       struct furca_fd *memory)
+void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value,
+			       struct furca_view error, struct furca_fd *memory)
 {
 	FURCA_AUTO_BUF struct furca_buf body = FURCA_BUF_INIT;
 	struct pending p;
@@ -477,7 +482,8 @@ void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct 
 	furca_pack_text(&pk, "value");
 	furca_pack_raw(&pk, value);
 	if (body.len > FURCA_MAX_CAPABILITY)
-		fail_call(p.lane, p.call, "OverflowError", "the capability's answer is larger than 64 MiB", "Ask for less at once.");
+		fail_call(p.lane, p.call, "OverflowError", "the capability's answer is larger than 64 MiB",
+			  "Ask for less at once.");
 	else
 		furca_lane_send(p.lane, FURCA_LANE_VALUE, p.call, furca_buf_view(&body), memory);
 }
@@ -507,7 +513,8 @@ bool furca_capability_holds(struct furca_engine *engine, uint64_t id, const stru
 }
 
 /* Whether the session that the request means runs a call which waits, over lanes, for this one. */
-static bool would_wait_for_itself(struct furca_engine *engine, uint64_t origin, const struct furca_call_request *request)
+static bool would_wait_for_itself(struct furca_engine *engine, uint64_t origin,
+				  const struct furca_call_request *request)
 {
 	struct furca_coordinates at;
 	struct furca_plan plan;
@@ -535,8 +542,8 @@ bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct
 	return !would_wait_for_itself(engine, origin, request);
 }
 
-void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body,
-			    struct furca_fd *memory)
+void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame,
+			    struct furca_view body, struct furca_fd *memory)
 {
 	struct pending p;
 

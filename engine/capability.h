@@ -41,8 +41,8 @@ bool furca_capability_holds(struct furca_engine *engine, uint64_t id, const stru
 uint64_t furca_lanes_waiting(const struct furca_lanes *lanes);
 
 /* The answer of the bridge to events.capability; stale ids are ignored. `memory`: of the value's arrays, or NULL; taken. */
-void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
-			       struct furca_fd *memory);
+void furca_capability_answered(struct furca_engine *engine, uint64_t id, struct furca_view value,
+			       struct furca_view error, struct furca_fd *memory);
 
 /* Of a function's call (furca_function_origin): the host it came from, its execute (may be NULL); NULL where it has gone. */
 struct furca_host *furca_capability_origin(struct furca_engine *engine, uint64_t origin, struct furca_call **ret_call);
@@ -56,5 +56,5 @@ struct furca_call_request;
 bool furca_capability_adopt(struct furca_engine *engine, uint64_t origin, struct furca_call_request *request);
 
 /* Sends a frame on the lane of that origin and forgets it. `memory`: of the value's arrays, or NULL; taken. */
-void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame, struct furca_view body,
-			    struct furca_fd *memory);
+void furca_capability_reply(struct furca_engine *engine, uint64_t origin, enum furca_frame frame,
+			    struct furca_view body, struct furca_fd *memory);

@@ -7,8 +7,8 @@
 
 #include "base/banned.h"
 
-#define POOL 2 /* of each kind */
-#define RETRY_US 1000000		/* after a cell could not be made */
+#define POOL 2		 /* of each kind */
+#define RETRY_US 1000000 /* after a cell could not be made */
 
 struct pool {
 	struct furca_cells *cells;
@@ -56,7 +56,8 @@ static void made(void *owner, struct furca_init *cell, const struct furca_err *e
 		/* Reads will say what they could not have; the pool tries again after a while. */
 		furca_log_err("engine", "cell", err);
 		if (!cells->retry_op && !cells->closed)
-			(void)furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US * 30, retry, cells, &cells->retry_op);
+			(void)furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US * 30, retry, cells,
+					       &cells->retry_op);
 		return;
 	}
 	if (cells->closed || pool->n_ready == POOL)
@@ -68,7 +69,8 @@ static void made(void *owner, struct furca_init *cell, const struct furca_err *e
 static void fill_pool(struct furca_cells *cells, struct pool *pool)
 {
 	while (pool->n_ready + pool->under_way + pool->coming < POOL) {
-		if (furca_init_cell(cells->engine->surface, pool->kind->namespaces, pool->kind->network, furca_cells_disk(cells->engine), 0, made, pool) < 0)
+		if (furca_init_cell(cells->engine->surface, pool->kind->namespaces, pool->kind->network,
+				    furca_cells_disk(cells->engine), 0, made, pool) < 0)
 			return;
 		pool->under_way++;
 	}
@@ -130,12 +132,14 @@ void furca_cells_free(struct furca_cells *cells)
 static struct pool *pool_of(struct furca_cells *cells, const struct furca_cell_kind *kind)
 {
 	for (size_t i = 0; i < FURCA_COUNT(cells->pools); i++)
-		if (cells->pools[i].kind->namespaces == kind->namespaces && cells->pools[i].kind->network == kind->network)
+		if (cells->pools[i].kind->namespaces == kind->namespaces &&
+		    cells->pools[i].kind->network == kind->network)
 			return &cells->pools[i];
 	return NULL;
 }
 
-struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind)
+struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init *init,
+				    const struct furca_cell_kind *kind)
 {
 	struct pool *pool = init == cells->engine->surface ? pool_of(cells, kind) : NULL;
 
@@ -155,8 +159,8 @@ bool furca_cells_expect(struct furca_cells *cells, const struct furca_init *cell
 {
 	struct pool *pool = &cells->pools[1];
 
-	if (cell->lived_in || cell->refs != 1 || cell->parent != cells->engine->surface || cells->closed || cells->engine->stopping ||
-	    !furca_stream_is_open(&cell->control) || pool->n_ready + pool->coming >= POOL)
+	if (cell->lived_in || cell->refs != 1 || cell->parent != cells->engine->surface || cells->closed ||
+	    cells->engine->stopping || !furca_stream_is_open(&cell->control) || pool->n_ready + pool->coming >= POOL)
 		return false;
 	pool->coming++;
 	return true;
@@ -167,16 +171,19 @@ void furca_cells_give(struct furca_cells *cells, struct furca_init *cell, bool g
 	struct pool *pool = &cells->pools[1];
 
 	pool->coming--;
-	if (good && !cells->closed && !cells->engine->stopping && cell->refs == 1 && furca_stream_is_open(&cell->control) && pool->n_ready < POOL)
+	if (good && !cells->closed && !cells->engine->stopping && cell->refs == 1 &&
+	    furca_stream_is_open(&cell->control) && pool->n_ready < POOL)
 		pool->ready[pool->n_ready++] = cell;
 	else
 		furca_init_unref(cell);
 	furca_cells_warm(cells);
 }
 
-int furca_cells_ask(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind, furca_cell_fn *fn, void *owner)
+int furca_cells_ask(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind,
+		    furca_cell_fn *fn, void *owner)
 {
-	return furca_init_cell(init, kind->namespaces, kind->network, furca_cells_disk(cells->engine), kind->keep_pid, fn, owner);
+	return furca_init_cell(init, kind->namespaces, kind->network, furca_cells_disk(cells->engine), kind->keep_pid,
+			       fn, owner);
 }
 
 void furca_cells_forget(struct furca_cells *cells, struct furca_init *init, void *owner)

@@ -23,10 +23,12 @@ extern const struct furca_cell_kind furca_cell_for_copy, furca_cell_for_snapshot
 /*
  * A cell of that kind made by `init`, if one is ready: handed over (one reference). NULL: none; then furca_cells_ask.
  */
-struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind);
+struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init *init,
+				    const struct furca_cell_kind *kind);
 
 /* Makes one: `fn` is called once, later, unless forgotten. -errno where it cannot be asked (fn is not called). */
-int furca_cells_ask(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind, furca_cell_fn *fn, void *owner);
+int furca_cells_ask(struct furca_cells *cells, struct furca_init *init, const struct furca_cell_kind *kind,
+		    furca_cell_fn *fn, void *owner);
 void furca_cells_forget(struct furca_cells *cells, struct furca_init *init, void *owner);
 
 /*

@@ -23,8 +23,8 @@
 enum file { F_MEMORY_MAX, F_SWAP_MAX, F_PIDS_MAX, F_PEAK, F_EVENTS, F_NOW, FILES };
 
 static const char *const files[2][FILES] = {
-	{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "memory.max_usage_in_bytes", "memory.oom_control",
-	 "memory.usage_in_bytes"},
+	{"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "memory.max_usage_in_bytes",
+	 "memory.oom_control", "memory.usage_in_bytes"},
 	{"memory.max", "memory.swap.max", "pids.max", "memory.peak", "memory.events", "memory.current"},
 };
 
@@ -35,7 +35,7 @@ struct furca_cgroups {
 	uint64_t next;
 	uint64_t all_memory, all_processes; /* bounds of all together; 0: not held */
 	struct furca_cgroup *all;	    /* what has no limits of its own */
-	struct dying *dying; /* groups whose last processes had not ended yet */
+	struct dying *dying;		    /* groups whose last processes had not ended yet */
 };
 
 struct dying {
@@ -195,7 +195,8 @@ static bool take_version_2(struct furca_cgroups *c, uint64_t instance)
 {
 	char dir[PATH_MAX], controllers[512];
 
-	if (!own_dir("cgroup2", "", dir, sizeof(dir)) || read_file(dir, "cgroup.controllers", controllers, sizeof(controllers)) <= 0 ||
+	if (!own_dir("cgroup2", "", dir, sizeof(dir)) ||
+	    read_file(dir, "cgroup.controllers", controllers, sizeof(controllers)) <= 0 ||
 	    !has_word(controllers, "memory", ' ') || !has_word(controllers, "pids", ' ') ||
 	    write_file(dir, "cgroup.subtree_control", "+memory +pids") < 0)
 		return false;
@@ -322,7 +323,8 @@ static int set_number(const char *dir, const char *name, uint64_t value)
 	return write_file(dir, name, text);
 }
 
-struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *c, uint64_t memory_bytes, uint64_t processes, struct furca_err *err)
+struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *c, uint64_t memory_bytes, uint64_t processes,
+				      struct furca_err *err)
 {
 	struct furca_cgroup *group = calloc(1, sizeof(*group));
 	uint64_t number = ++c->next;
@@ -341,7 +343,8 @@ struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *c, uint64_t memory_b
 		if (r == 0)
 			r = set_number(group->memory, files[c->version - 1][F_MEMORY_MAX], memory_bytes);
 		if (r == 0) /* without swap accounting this file is not there, and swap not bounded */
-			(void)set_number(group->memory, files[c->version - 1][F_SWAP_MAX], c->version == 2 ? 0 : memory_bytes);
+			(void)set_number(group->memory, files[c->version - 1][F_SWAP_MAX],
+					 c->version == 2 ? 0 : memory_bytes);
 	}
 	if (r == 0 && processes) {
 		if (c->version == 2 && group->memory)
@@ -349,10 +352,12 @@ struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *c, uint64_t memory_b
 		else
 			r = make_group(c->pids, number, &group->pids);
 		if (r == 0)
-			r = group->pids ? set_number(group->pids, files[c->version - 1][F_PIDS_MAX], processes) : -ENOMEM;
+			r = group->pids ? set_number(group->pids, files[c->version - 1][F_PIDS_MAX], processes)
+					: -ENOMEM;
 	}
 	if (r < 0) {
-		(void)furca_fail_suggest(err, FURCA_E_SYSTEM, -r, "Remove limits, or ask for less.", "cannot make a control group");
+		(void)furca_fail_suggest(err, FURCA_E_SYSTEM, -r, "Remove limits, or ask for less.",
+					 "cannot make a control group");
 		furca_cgroup_unref(group);
 		return NULL;
 	}
@@ -428,7 +433,8 @@ void furca_cgroups_bound_all(struct furca_cgroups *c, uint64_t memory_bytes, uin
 	if (c->version == 1 && c->memory)
 		(void)write_file(c->memory, "memory.use_hierarchy", "1"); /* always so in newer kernels */
 	/* The bounds stand on the engine's group; what version 2 calls a leaf holds the processes. */
-	c->all = furca_cgroup_new(c, memory_bytes && c->memory ? memory_bytes : 0, processes && c->pids ? processes : 0, &err);
+	c->all = furca_cgroup_new(c, memory_bytes && c->memory ? memory_bytes : 0, processes && c->pids ? processes : 0,
+				  &err);
 	if (!c->all || furca_cgroup_enter(c->all, first) < 0) {
 		furca_cgroup_unref(c->all);
 		c->all = NULL;

@@ -38,7 +38,8 @@ struct furca_cgroups_usage {
 void furca_cgroups_usage(const struct furca_cgroups *cgroups, struct furca_cgroups_usage *ret);
 
 /* A group with these bounds (0: none). refs is 1. NULL with *err. */
-struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *cgroups, uint64_t memory_bytes, uint64_t processes, struct furca_err *err);
+struct furca_cgroup *furca_cgroup_new(struct furca_cgroups *cgroups, uint64_t memory_bytes, uint64_t processes,
+				      struct furca_err *err);
 struct furca_cgroup *furca_cgroup_ref(struct furca_cgroup *group); /* accepts NULL */
 /* The last one removes the group; its processes must be ending. Accepts NULL. */
 void furca_cgroup_unref(struct furca_cgroup *group);

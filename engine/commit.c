@@ -119,7 +119,8 @@ static void snapshot_dead(void *owner, struct furca_host *host)
 
 static const struct furca_host_events snapshot_events = {.dead = snapshot_dead};
 
-static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call, const struct furca_err *err);
+static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call,
+			     const struct furca_err *err);
 
 static void committed(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
 {
@@ -155,7 +156,8 @@ static int clone_into(struct furca_commit *commit, struct furca_init *cell, stru
 	struct furca_session *s = commit->session;
 	char label[96];
 
-	(void)snprintf(label, sizeof(label), "snapshot of %s %llu", s->entry.key.lang->name, (unsigned long long)s->entry.key.id);
+	(void)snprintf(label, sizeof(label), "snapshot of %s %llu", s->entry.key.lang->name,
+		       (unsigned long long)s->entry.key.id);
 	struct furca_host_clone args = {
 		.role = FURCA_CLONE_SNAPSHOT,
 		/*
@@ -200,7 +202,8 @@ static void cell_made(void *owner, struct furca_init *cell, const struct furca_e
  * Makes a snapshot of `from` and gives out its commit, not linked yet. Nothing is cloned before its cell is there, which takes
  * a moment where none is pooled: furca_commit_waits.
  */
-static struct furca_commit *snapshot(struct furca_session *s, struct furca_host *from, struct furca_call *call, struct furca_err *err)
+static struct furca_commit *snapshot(struct furca_session *s, struct furca_host *from, struct furca_call *call,
+				     struct furca_err *err)
 {
 	struct furca_init *init = furca_host_init_of(from), *cell = NULL;
 	struct furca_commit *commit = calloc(1, sizeof(*commit));
@@ -216,7 +219,8 @@ static struct furca_commit *snapshot(struct furca_session *s, struct furca_host 
 	commit->from = from;
 	if (init->depth < DEEPEST) {
 		cell = furca_cells_take(s->engine->cells, init, &furca_cell_for_snapshot);
-		if (!cell && furca_cells_ask(s->engine->cells, init, &furca_cell_for_snapshot, cell_made, commit) == 0) {
+		if (!cell &&
+		    furca_cells_ask(s->engine->cells, init, &furca_cell_for_snapshot, cell_made, commit) == 0) {
 			commit->asked = init;
 			return commit;
 		}
@@ -246,7 +250,8 @@ static void look_at_memory(struct furca_engine *engine)
 	furca_cgroups_usage(engine->cgroups, &usage);
 	if (usage.memory_limit && usage.memory_limit < engine->memory_total) {
 		engine->memory_total = usage.memory_limit;
-		engine->memory_available = FURCA_MIN(engine->memory_available, usage.memory_limit - FURCA_MIN(usage.memory, usage.memory_limit));
+		engine->memory_available = FURCA_MIN(engine->memory_available,
+						     usage.memory_limit - FURCA_MIN(usage.memory, usage.memory_limit));
 	}
 }
 
@@ -318,7 +323,8 @@ static void pack_session(msgpack_packer *pk, const struct furca_session *s, uint
 }
 
 /* The operation's answer; the session is idle again. */
-static void answer(struct furca_session *s, struct furca_call *call, const char *state, const char *key, const char *value)
+static void answer(struct furca_session *s, struct furca_call *call, const char *state, const char *key,
+		   const char *value)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -347,7 +353,9 @@ void furca_commit_operation_done(struct furca_session *s, struct furca_call *cal
 	if (strcmp(state, "lost") == 0) {
 		struct furca_err err = FURCA_ERR_INIT;
 
-		(void)furca_fail(&err, FURCA_E_GONE, 0, "The snapshot could not be made live, and the session's state was lost; it is empty now");
+		(void)furca_fail(
+			&err, FURCA_E_GONE, 0,
+			"The snapshot could not be made live, and the session's state was lost; it is empty now");
 		furca_call_refuse(call, &err);
 		return;
 	}
@@ -376,9 +384,10 @@ static void undo(struct furca_session *s, struct furca_call *call)
 		if (there)
 			(void)snprintf(advice, sizeof(advice), "Use steps=%u, or fewer.", there);
 		else
-			(void)snprintf(advice, sizeof(advice),
-				       "Call execute with %s and state_mode='stateful' and code='x=1' first; only what a call changed can be undone.",
-				       furca_coordinate_place(place, &s->entry.key));
+			(void)snprintf(
+				advice, sizeof(advice),
+				"Call execute with %s and state_mode='stateful' and code='x=1' first; only what a call changed can be undone.",
+				furca_coordinate_place(place, &s->entry.key));
 		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
 					 "The session can be taken back by %u step%s%s.", there, there == 1 ? "" : "s",
 					 s->dropped_commits ? "; older states were dropped" : "");
@@ -414,7 +423,8 @@ static void checkpoint(struct furca_session *s, struct furca_call *call)
 	if (n >= MAX_CHECKPOINTS && !find_label(s, label)) {
 		char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT];
 
-		(void)snprintf(advice, sizeof(advice), "Use label=%s, or another one again that is not needed any more.",
+		(void)snprintf(advice, sizeof(advice),
+			       "Use label=%s, or another one again that is not needed any more.",
 			       furca_advice_text(text, furca_text_view(s->labelled->label)));
 		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
 					 "The session has %u checkpoints, which is the limit.", n);
@@ -444,13 +454,16 @@ static void restore(struct furca_session *s, struct furca_call *call)
 		char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT], place[FURCA_ADVICE_TEXT];
 
 		if (s->labelled)
-			(void)snprintf(advice, sizeof(advice), "Use label=%s, or another that checkpoint was called with in this session.",
+			(void)snprintf(advice, sizeof(advice),
+				       "Use label=%s, or another that checkpoint was called with in this session.",
 				       furca_advice_text(text, furca_text_view(s->labelled->label)));
 		else
-			(void)snprintf(advice, sizeof(advice), "Call checkpoint with %s and label=%s first; this session has none.",
-				       furca_coordinate_place(place, &s->entry.key), furca_advice_text(text, call->selector.word));
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice,
-					 "The session has no checkpoint '%s'.", (const char *)call->word.data);
+			(void)snprintf(advice, sizeof(advice),
+				       "Call checkpoint with %s and label=%s first; this session has none.",
+				       furca_coordinate_place(place, &s->entry.key),
+				       furca_advice_text(text, call->selector.word));
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, advice, "The session has no checkpoint '%s'.",
+					 (const char *)call->word.data);
 		refuse(s, call, &err);
 		return;
 	}
@@ -528,7 +541,8 @@ static void branch(struct furca_session *s, struct furca_call *call)
 	call->own_host = true;
 }
 
-static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call, const struct furca_err *err)
+static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call,
+			     const struct furca_err *err)
 {
 	if (err) {
 		refuse(s, call, err);
@@ -554,13 +568,15 @@ void furca_commit_operation(struct furca_session *s, struct furca_call *call)
 	struct furca_err err = FURCA_ERR_INIT;
 
 	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF && call->method == FURCA_METHOD_undo) {
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Start the engine with snapshots on.", "Snapshots are switched off.");
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Start the engine with snapshots on.",
+					 "Snapshots are switched off.");
 		refuse(s, call, &err);
 		return;
 	}
 	if (s->attached) {
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Try code with state_mode='read_only' before you run it for good.",
-					 "The session is a process of its own, which attached itself: it cannot be kept, taken back or branched.");
+		(void)furca_fail_suggest(
+			&err, FURCA_E_VALIDATION, 0, "Try code with state_mode='read_only' before you run it for good.",
+			"The session is a process of its own, which attached itself: it cannot be kept, taken back or branched.");
 		refuse(s, call, &err);
 		return;
 	}

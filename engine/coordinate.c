@@ -29,16 +29,19 @@ struct reading {
 
 typedef int read_fn(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err);
 
-static int read_text(const char *key, const struct furca_value *v, size_t max, struct furca_view *ret, struct furca_err *err)
+static int read_text(const char *key, const struct furca_value *v, size_t max, struct furca_view *ret,
+		     struct furca_err *err)
 {
 	bool code = strcmp(key, "code") == 0;
 
 	if (v->kind != FURCA_STR || !furca_view_is_utf8(v->bytes))
 		return code ? furca_refuse_needed(err, key, "text", "''") : furca_refuse_value(err, key, "text");
 	if (furca_view_size(v->bytes) > max && code)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-					  "Put the text into a file and run that, for example code='exec(open(\"FILE\").read())'; in bash: '. FILE'.",
-					  "The argument '%s' has %zu bytes; at most %zu are allowed.", key, furca_view_size(v->bytes), max);
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0,
+			"Put the text into a file and run that, for example code='exec(open(\"FILE\").read())'; in bash: '. FILE'.",
+			"The argument '%s' has %zu bytes; at most %zu are allowed.", key, furca_view_size(v->bytes),
+			max);
 	if (furca_view_size(v->bytes) > max) {
 		char what[64];
 
@@ -69,7 +72,8 @@ static int read_number(const char *key, const struct furca_value *v, double *ret
 }
 
 /* One of some words. */
-static int read_word(const char *key, const struct furca_value *v, const char *const *words, size_t n, int *ret, struct furca_err *err)
+static int read_word(const char *key, const struct furca_value *v, const char *const *words, size_t n, int *ret,
+		     struct furca_err *err)
 {
 	for (size_t i = 0; i < n; i++)
 		if (v->kind == FURCA_STR && furca_view_is(v->bytes, words[i])) {
@@ -175,7 +179,8 @@ static int arg_on_error(struct reading *r, const char *key, const struct furca_v
 
 static int arg_retry(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
-	static const char *const words[] = {[FURCA_RETRY_SAFE] = "safe", [FURCA_RETRY_ALWAYS] = "always", [FURCA_RETRY_NEVER] = "never"};
+	static const char *const words[] = {
+		[FURCA_RETRY_SAFE] = "safe", [FURCA_RETRY_ALWAYS] = "always", [FURCA_RETRY_NEVER] = "never"};
 	int n = 0, rc = read_word(key, v, words, FURCA_COUNT(words), &n, err);
 
 	r->plan->retry = (enum furca_retry)n;
@@ -224,7 +229,8 @@ static int arg_cwd(struct reading *r, const char *key, const struct furca_value 
 {
 	int rc = read_text(key, v, 4095, &r->plan->cwd, err);
 
-	if (rc == 0 && (furca_view_size(r->plan->cwd) == 0 || memchr(r->plan->cwd.at, 0, furca_view_size(r->plan->cwd))))
+	if (rc == 0 &&
+	    (furca_view_size(r->plan->cwd) == 0 || memchr(r->plan->cwd.at, 0, furca_view_size(r->plan->cwd))))
 		return furca_refuse_value(err, key, "a path");
 	return rc;
 }
@@ -241,8 +247,10 @@ static int arg_env_vars(struct reading *r, const char *key, const struct furca_v
 	for (uint32_t i = 0; i < v->count; i++) {
 		if (furca_value_next(&inside, &k) < 0 || furca_value_next(&inside, &item) < 0)
 			return furca_refuse_value(err, key, "a map");
-		if (k.kind != FURCA_STR || furca_view_size(k.bytes) == 0 || memchr(k.bytes.at, '=', furca_view_size(k.bytes)) ||
-		    memchr(k.bytes.at, 0, furca_view_size(k.bytes)) || (item.kind != FURCA_STR && item.kind != FURCA_NIL))
+		if (k.kind != FURCA_STR || furca_view_size(k.bytes) == 0 ||
+		    memchr(k.bytes.at, '=', furca_view_size(k.bytes)) ||
+		    memchr(k.bytes.at, 0, furca_view_size(k.bytes)) ||
+		    (item.kind != FURCA_STR && item.kind != FURCA_NIL))
 			return furca_refuse_value(err, key, "a map from names (without '=') to text, or null to unset");
 		if (item.kind == FURCA_STR &&
 		    (furca_view_size(item.bytes) > 131072 || memchr(item.bytes.at, 0, furca_view_size(item.bytes))))
@@ -255,8 +263,10 @@ static int arg_env_vars(struct reading *r, const char *key, const struct furca_v
 static int arg_max_output(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
 	if (v->kind != FURCA_UINT || v->u > FURCA_MAX_OUTPUT)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove max_output_bytes, or give a number from 0 to 67108864; read_output gives what is left out.",
-					  "The argument '%s' must be an integer from 0 to %u.", key, FURCA_MAX_OUTPUT);
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0,
+			"Remove max_output_bytes, or give a number from 0 to 67108864; read_output gives what is left out.",
+			"The argument '%s' must be an integer from 0 to %u.", key, FURCA_MAX_OUTPUT);
 	r->plan->max_output = (size_t)v->u;
 	return 0;
 }
@@ -264,7 +274,8 @@ static int arg_max_output(struct reading *r, const char *key, const struct furca
 static int arg_within(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
 	if (v->kind != FURCA_UINT)
-		return furca_refuse_value(err, key, "the call_id of the capability call that is being served, or 0 for none");
+		return furca_refuse_value(err, key,
+					  "the call_id of the capability call that is being served, or 0 for none");
 	r->plan->within_given = true;
 	r->plan->within = v->u;
 	return 0;
@@ -290,7 +301,8 @@ static int add_required(struct reading *r, const struct furca_value *list, struc
 			return furca_refuse_value(err, "isolation.require", "a list of barriers");
 		int bit = furca_barrier_bit((const char *)item.bytes.at, furca_view_size(item.bytes));
 		if (bit < 0)
-			return furca_refuse_unknown(err, "barrier", item.bytes, words, FURCA_BARRIERS, (struct furca_view){0});
+			return furca_refuse_unknown(err, "barrier", item.bytes, words, FURCA_BARRIERS,
+						    (struct furca_view){0});
 		r->plan->required |= 1U << bit;
 	}
 	return 0;
@@ -323,10 +335,13 @@ static int arg_isolation(struct reading *r, const char *key, const struct furca_
 			return furca_refuse_unknown(err, "barrier", k.bytes, known, FURCA_COUNT(known), v->raw);
 		if (item.kind == FURCA_NIL || (item.kind == FURCA_STR && furca_view_is(item.bytes, "deny")))
 			continue;
-		(void)snprintf(advice, sizeof(advice), "Remove isolation.%s, or waive the barrier with isolation.%s='allow'.", known[bit], known[bit]);
+		(void)snprintf(advice, sizeof(advice),
+			       "Remove isolation.%s, or waive the barrier with isolation.%s='allow'.", known[bit],
+			       known[bit]);
 		if (item.kind != FURCA_STR || !furca_view_is(item.bytes, "allow"))
 			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,
-						  "The argument 'isolation.%s' must be \"allow\" or \"deny\".", known[bit]);
+						  "The argument 'isolation.%s' must be \"allow\" or \"deny\".",
+						  known[bit]);
 		r->plan->waived |= 1U << bit;
 	}
 	return 0;
@@ -342,11 +357,22 @@ static const struct argument {
 	const char *key;
 	read_fn *read;
 } arguments[] = {
-	{"code", arg_code}, {"language", arg_known}, {"state_mode", arg_known},
-	{"session_id", arg_session_id}, {"session_name", arg_session_name}, {"venv_id", arg_venv_id},
-	{"timeout_s", arg_timeout}, {"on_error", arg_on_error}, {"retry", arg_retry}, {"limits", arg_limits},
-	{"cwd", arg_cwd}, {"env_vars", arg_env_vars}, {"max_output_bytes", arg_max_output}, {"stream", arg_stream},
-	{"isolation", arg_isolation}, {"within", arg_within},
+	{"code", arg_code},
+	{"language", arg_known},
+	{"state_mode", arg_known},
+	{"session_id", arg_session_id},
+	{"session_name", arg_session_name},
+	{"venv_id", arg_venv_id},
+	{"timeout_s", arg_timeout},
+	{"on_error", arg_on_error},
+	{"retry", arg_retry},
+	{"limits", arg_limits},
+	{"cwd", arg_cwd},
+	{"env_vars", arg_env_vars},
+	{"max_output_bytes", arg_max_output},
+	{"stream", arg_stream},
+	{"isolation", arg_isolation},
+	{"within", arg_within},
 };
 
 static int check_keys(struct furca_view args, const char *const *known, size_t n, struct furca_err *err)
@@ -359,8 +385,10 @@ static int check_keys(struct furca_view args, const char *const *known, size_t n
 	for (uint32_t i = 0; i < map.count; i++) {
 		size_t at = 0;
 
-		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR)
-			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove every argument whose name is no text.",
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 ||
+		    key.kind != FURCA_STR)
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+						  "Remove every argument whose name is no text.",
 						  "The arguments' names must be text.");
 		while (at < n && !furca_view_is(key.bytes, known[at]))
 			at++;
@@ -381,7 +409,8 @@ static int read_language(struct furca_view args, const struct furca_lang **ret, 
 	bool given = furca_map_get(args, "language", &v) && v.kind != FURCA_NIL;
 	if (!given && !needed)
 		return 0;
-	*ret = given && v.kind == FURCA_STR ? furca_lang_find((const char *)v.bytes.at, furca_view_size(v.bytes)) : NULL;
+	*ret = given && v.kind == FURCA_STR ? furca_lang_find((const char *)v.bytes.at, furca_view_size(v.bytes))
+					    : NULL;
 	return *ret ? 0 : furca_refuse_word(err, "language", given ? &v : NULL, words, n, true);
 }
 
@@ -427,43 +456,56 @@ static int check_session(const struct furca_coordinates *at, const struct furca_
 	bool elsewhere = by_name && (by_name->key.lang != plan->lang || by_name->key.venv != plan->venv);
 
 	if (by_name && plan->has_id && !elsewhere && by_name->key.id != plan->id)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove session_id, or remove session_name, or give the pair that belongs together.",
-					  "session_id %llu and session_name '%.*s' are different sessions.", (unsigned long long)plan->id, n, name);
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0,
+			"Remove session_id, or remove session_name, or give the pair that belongs together.",
+			"session_id %llu and session_name '%.*s' are different sessions.", (unsigned long long)plan->id,
+			n, name);
 	if (plan->mode == FURCA_READ_ONLY && !elsewhere) {
 		if (plan->name.at ? !by_name : !by_id) {
 			char there[FURCA_ADVICE_TEXT], advice[FURCA_ERR_TEXT_MAX];
 
 			if (furca_coordinate_example(there, at->registry, plan->lang, &plan->venv, plan->name))
-				(void)snprintf(advice, sizeof(advice),
-					       "Use %s, or another existing session_id or session_name (list_sessions shows them), or create this one with "
-					       "state_mode='stateful'.", there);
+				(void)snprintf(
+					advice, sizeof(advice),
+					"Use %s, or another existing session_id or session_name (list_sessions shows them), or create this one with "
+					"state_mode='stateful'.",
+					there);
 			else
-				(void)snprintf(advice, sizeof(advice),
-					       "Use state_mode='stateful' to create it (no session_id or session_name exists here; list_sessions shows all).");
+				(void)snprintf(
+					advice, sizeof(advice),
+					"Use state_mode='stateful' to create it (no session_id or session_name exists here; list_sessions shows all).");
 			if (plan->name.at)
-				return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no session named '%.*s'.", n, name);
-			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no %s session %llu.", plan->lang->name,
-						  (unsigned long long)plan->id);
+				return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,
+							  "There is no session named '%.*s'.", n, name);
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no %s session %llu.",
+						  plan->lang->name, (unsigned long long)plan->id);
 		}
 	}
 	if (elsewhere) {
 		char advice[FURCA_ERR_TEXT_MAX];
 
-		(void)snprintf(advice, sizeof(advice), by_name->key.venv ? "Use language='%s' and venv_id=%llu for that session, or another session_name."
-							      : "Use language='%s' and remove venv_id for that session, or use another session_name.",
-			       by_name->key.lang->name, (unsigned long long)by_name->key.venv);
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The session name '%.*s' belongs to another language or environment.",
-					  n, name);
+		(void)snprintf(
+			advice, sizeof(advice),
+			by_name->key.venv
+				? "Use language='%s' and venv_id=%llu for that session, or another session_name."
+				: "Use language='%s' and remove venv_id for that session, or use another session_name.",
+			by_name->key.lang->name, (unsigned long long)by_name->key.venv);
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,
+					  "The session name '%.*s' belongs to another language or environment.", n,
+					  name);
 	}
-	if (plan->mode == FURCA_STATEFUL && !by_name && !by_id && !plan->blank && at->registry->count >= at->registry->max) {
+	if (plan->mode == FURCA_STATEFUL && !by_name && !by_id && !plan->blank &&
+	    at->registry->count >= at->registry->max) {
 		/* Without id and name it is session 0, which may exist. */
 		struct furca_key zero = {plan->lang, plan->venv, 0};
 
 		if (plan->has_id || plan->name.at || !furca_registry_by_id(at->registry, &zero))
-			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-						  "Use state_mode='stateless' and remove session_id and session_name, or close a session that is not needed with close_session "
-						  "(list_sessions shows them).",
-						  "%u sessions exist, which is the limit.", at->registry->count);
+			return furca_fail_suggest(
+				err, FURCA_E_VALIDATION, 0,
+				"Use state_mode='stateless' and remove session_id and session_name, or close a session that is not needed with close_session "
+				"(list_sessions shows them).",
+				"%u sessions exist, which is the limit.", at->registry->count);
 	}
 	return 0;
 }
@@ -475,20 +517,23 @@ static int check_mode(const struct furca_coordinates *at, const struct furca_pla
 	if (plan->venv && (!at->venv_known || !at->venv_known(at->user, plan->venv)))
 		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
 					  "Remove venv_id, or use one that create_env gave out (list_envs shows them).",
-					  "There is no environment %llu.", plan->venv == UINT64_MAX ? 0 : (unsigned long long)plan->venv);
+					  "There is no environment %llu.",
+					  plan->venv == UINT64_MAX ? 0 : (unsigned long long)plan->venv);
 	if (plan->mode == FURCA_STATELESS && session)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-					  "Remove session_id and session_name, or use state_mode='stateful' or 'read_only'.",
-					  "Cannot use state_mode='stateless' with a session.");
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0,
+			"Remove session_id and session_name, or use state_mode='stateful' or 'read_only'.",
+			"Cannot use state_mode='stateless' with a session.");
 	if (plan->mode == FURCA_READ_ONLY && !session)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-					  "Provide session_id or session_name (must refer to an existing session), or use state_mode='stateless'.",
-					  "Cannot use state_mode='read_only' without specifying a session.");
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0,
+			"Provide session_id or session_name (must refer to an existing session), or use state_mode='stateless'.",
+			"Cannot use state_mode='read_only' without specifying a session.");
 	return 0;
 }
 
-int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view args, bool function, struct furca_plan *ret,
-			  struct furca_err *err)
+int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view args, bool function,
+			  struct furca_plan *ret, struct furca_err *err)
 {
 	const char *known[FURCA_COUNT(arguments)];
 	struct reading r = {.at = at, .plan = ret};
@@ -508,9 +553,11 @@ int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view 
 	if (rc < 0)
 		return rc;
 	if (!r.mode_given)
-		ret->mode = !ret->venv && strcmp(ret->lang->default_mode, "stateful") == 0 ? FURCA_STATEFUL : FURCA_STATELESS;
+		ret->mode = !ret->venv && strcmp(ret->lang->default_mode, "stateful") == 0 ? FURCA_STATEFUL
+											   : FURCA_STATELESS;
 	if (r.isolation_given && ret->mode != FURCA_READ_ONLY)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove isolation, or use state_mode='read_only'.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+					  "Remove isolation, or use state_mode='read_only'.",
 					  "The argument 'isolation' is for state_mode='read_only' only.");
 	ret->network = ret->waived & FURCA_BARRIER_NETWORK;
 	ret->required |= (furca_barriers_required() & ~ret->waived & ~at->without) | at->required;
@@ -519,7 +566,8 @@ int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view 
 	return rc < 0 ? rc : check_session(at, ret, err);
 }
 
-struct furca_entry *furca_coordinate_session(const struct furca_coordinates *at, const struct furca_plan *plan, uint64_t *ret_id)
+struct furca_entry *furca_coordinate_session(const struct furca_coordinates *at, const struct furca_plan *plan,
+					     uint64_t *ret_id)
 {
 	struct furca_key key = {plan->lang, plan->venv, plan->id};
 

@@ -11,15 +11,32 @@
 #include "base/banned.h"
 
 #define RECEIVED_TEXT 1000 /* bytes of one text in `received` */
-#define FURCA_MAX_NEAR 64	   /* names that a mistaken one is compared with */
+#define FURCA_MAX_NEAR 64  /* names that a mistaken one is compared with */
 
-enum field { LANGUAGE, VENV_ID, SESSION_ID, SESSION_NAME, DETAIL, NAME, NEW_NAME, LABEL, STEPS, MSGID, STREAM, OFFSET, LENGTH, CHANNEL, OUTPUT_ID, FIELDS };
+enum field {
+	LANGUAGE,
+	VENV_ID,
+	SESSION_ID,
+	SESSION_NAME,
+	DETAIL,
+	NAME,
+	NEW_NAME,
+	LABEL,
+	STEPS,
+	MSGID,
+	STREAM,
+	OFFSET,
+	LENGTH,
+	CHANNEL,
+	OUTPUT_ID,
+	FIELDS
+};
 
 static const char *const field_names[FIELDS] = {
 	[LANGUAGE] = "language", [VENV_ID] = "venv_id", [SESSION_ID] = "session_id", [SESSION_NAME] = "session_name",
-	[DETAIL] = "detail", [NAME] = "name", [NEW_NAME] = "new_name", [LABEL] = "label", [STEPS] = "steps", [MSGID] = "msgid",
-	[STREAM] = "stream", [OFFSET] = "offset", [LENGTH] = "length", [CHANNEL] = "channel",
-	[OUTPUT_ID] = "output_id",
+	[DETAIL] = "detail",	 [NAME] = "name",	[NEW_NAME] = "new_name",     [LABEL] = "label",
+	[STEPS] = "steps",	 [MSGID] = "msgid",	[STREAM] = "stream",	     [OFFSET] = "offset",
+	[LENGTH] = "length",	 [CHANNEL] = "channel", [OUTPUT_ID] = "output_id",
 };
 
 #define F(field) (1U << (field))
@@ -47,7 +64,8 @@ static const char *const examples[FIELDS] = {[NEW_NAME] = "'copy'", [LABEL] = "'
 
 static int wrong(struct furca_err *err, enum field f, const char *what)
 {
-	return examples[f] ? furca_refuse_needed(err, field_names[f], what, examples[f]) : furca_refuse_value(err, field_names[f], what);
+	return examples[f] ? furca_refuse_needed(err, field_names[f], what, examples[f])
+			   : furca_refuse_value(err, field_names[f], what);
 }
 
 static int read_uint(enum field f, const struct furca_value *v, uint64_t lowest, uint64_t *ret, struct furca_err *err)
@@ -90,8 +108,8 @@ static int read_language(const struct furca_value *v, struct furca_selector *s, 
 	return furca_refuse_value(err, "language", list);
 }
 
-static int read_one_of(enum field f, const struct furca_value *v, const char *const *words, size_t n, struct furca_view *ret,
-		       struct furca_err *err)
+static int read_one_of(enum field f, const struct furca_value *v, const char *const *words, size_t n,
+		       struct furca_view *ret, struct furca_err *err)
 {
 	for (size_t i = 0; i < n; i++)
 		if (v->kind == FURCA_STR && furca_view_is(v->bytes, words[i])) {
@@ -101,7 +119,8 @@ static int read_one_of(enum field f, const struct furca_value *v, const char *co
 	return furca_refuse_word(err, field_names[f], v, words, n, false);
 }
 
-static int read_field(enum furca_method method, enum field f, const struct furca_value *v, struct furca_selector *s, struct furca_err *err)
+static int read_field(enum furca_method method, enum field f, const struct furca_value *v, struct furca_selector *s,
+		      struct furca_err *err)
 {
 	static const char *const details[] = {"names", "summary", "full"}, *const streams[] = {"stdout", "stderr"};
 
@@ -119,7 +138,9 @@ static int read_field(enum furca_method method, enum field f, const struct furca
 	case DETAIL:
 		/* list_sessions shows more for "full" and the same for every other word; any text is accepted there. */
 		if (method == FURCA_METHOD_list_sessions)
-			return v->kind == FURCA_STR ? (s->detail = v->bytes, 0) : v->kind == FURCA_BOOL ? 0 : wrong(err, f, "text");
+			return v->kind == FURCA_STR    ? (s->detail = v->bytes, 0)
+			       : v->kind == FURCA_BOOL ? 0
+						       : wrong(err, f, "text");
 		return read_one_of(f, v, details, FURCA_COUNT(details), &s->detail, err);
 	case NAME:
 	case NEW_NAME:
@@ -136,7 +157,9 @@ static int read_field(enum furca_method method, enum field f, const struct furca
 	case LENGTH:
 		return read_uint(f, v, 0, &s->length, err);
 	case CHANNEL:
-		return v->kind == FURCA_EXT && v->ext == FURCA_EXT_DESCRIPTOR ? 0 : wrong(err, f, "the descriptor beside the message (ext 4)");
+		return v->kind == FURCA_EXT && v->ext == FURCA_EXT_DESCRIPTOR
+			       ? 0
+			       : wrong(err, f, "the descriptor beside the message (ext 4)");
 	case OUTPUT_ID:
 		return read_uint(f, v, 1, &s->output_id, err);
 	case FIELDS:
@@ -160,7 +183,8 @@ static int known_field(struct furca_view key, unsigned allowed, struct furca_vie
 	return furca_refuse_unknown(err, "argument", key, words, n, args);
 }
 
-int furca_coordinate_select(enum furca_method method, struct furca_view args, struct furca_selector *ret, struct furca_err *err)
+int furca_coordinate_select(enum furca_method method, struct furca_view args, struct furca_selector *ret,
+			    struct furca_err *err)
 {
 	const struct method_arguments *m = &methods[method];
 	struct furca_value map, key, item;
@@ -173,8 +197,10 @@ int furca_coordinate_select(enum furca_method method, struct furca_view args, st
 		return furca_fail(err, FURCA_E_VALIDATION, 0, "The arguments must be one map.");
 	struct furca_view inside = furca_value_inside(&map);
 	for (uint32_t i = 0; i < map.count; i++) {
-		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR)
-			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove every argument whose name is no text.",
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 ||
+		    key.kind != FURCA_STR)
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+						  "Remove every argument whose name is no text.",
 						  "The arguments' names must be text.");
 		int f = known_field(key.bytes, m->allowed, args, err);
 		if (f < 0)
@@ -200,7 +226,8 @@ static bool fits(const struct furca_entry *entry, const struct furca_selector *s
 	       (!s->has_id || entry->key.id == s->id);
 }
 
-static struct furca_entry *find_by_id(const struct furca_registry *registry, const struct furca_selector *s, struct furca_err *err)
+static struct furca_entry *find_by_id(const struct furca_registry *registry, const struct furca_selector *s,
+				      struct furca_err *err)
 {
 	struct furca_entry *found = NULL;
 
@@ -215,8 +242,10 @@ static struct furca_entry *find_by_id(const struct furca_registry *registry, con
 			}
 			char advice[128];
 
-			(void)snprintf(advice, sizeof(advice), "Use language='%s' (and venv_id, where that is not enough), or use session_name.",
-				       found->key.lang->name);
+			(void)snprintf(
+				advice, sizeof(advice),
+				"Use language='%s' (and venv_id, where that is not enough), or use session_name.",
+				found->key.lang->name);
 			(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,
 						 "More than one session has the id %llu.", (unsigned long long)s->id);
 			return NULL;
@@ -228,15 +257,17 @@ static struct furca_entry *find_by_id(const struct furca_registry *registry, con
 
 const char *furca_coordinate_place(char buf[FURCA_ADVICE_TEXT], const struct furca_key *key)
 {
-	int n = snprintf(buf, FURCA_ADVICE_TEXT, "session_id=%llu and language='%s'", (unsigned long long)key->id, key->lang->name);
+	int n = snprintf(buf, FURCA_ADVICE_TEXT, "session_id=%llu and language='%s'", (unsigned long long)key->id,
+			 key->lang->name);
 
 	if (key->venv)
-		(void)snprintf(buf + n, FURCA_ADVICE_TEXT - (size_t)n, " and venv_id=%llu", (unsigned long long)key->venv);
+		(void)snprintf(buf + n, FURCA_ADVICE_TEXT - (size_t)n, " and venv_id=%llu",
+			       (unsigned long long)key->venv);
 	return buf;
 }
 
-bool furca_coordinate_example(char buf[FURCA_ADVICE_TEXT], const struct furca_registry *registry, const struct furca_lang *lang,
-			      const uint64_t *venv, struct furca_view name)
+bool furca_coordinate_example(char buf[FURCA_ADVICE_TEXT], const struct furca_registry *registry,
+			      const struct furca_lang *lang, const uint64_t *venv, struct furca_view name)
 {
 	const struct furca_entry *best = NULL;
 	const char *words[FURCA_MAX_NEAR];
@@ -252,25 +283,31 @@ bool furca_coordinate_example(char buf[FURCA_ADVICE_TEXT], const struct furca_re
 	}
 	if (!best)
 		return false;
-	const char *near = name.at && n ? furca_nearest((const char *)name.at, furca_view_size(name), words, n) : best->n_names ? best->names[0] : NULL;
+	const char *near = name.at && n	   ? furca_nearest((const char *)name.at, furca_view_size(name), words, n)
+			   : best->n_names ? best->names[0]
+					   : NULL;
 	if (near)
 		(void)snprintf(buf, FURCA_ADVICE_TEXT, "session_name=%s",
-			       furca_advice_text(text, (struct furca_view){(const uint8_t *)near, (const uint8_t *)near + strlen(near)}));
+			       furca_advice_text(text, (struct furca_view){(const uint8_t *)near,
+									   (const uint8_t *)near + strlen(near)}));
 	else
 		(void)furca_coordinate_place(buf, &best->key);
 	return true;
 }
 
 /* What to do where no session is named, or one that is not there. */
-static void advise_missing(const struct furca_registry *registry, const struct furca_selector *s, char advice[FURCA_ERR_TEXT_MAX])
+static void advise_missing(const struct furca_registry *registry, const struct furca_selector *s,
+			   char advice[FURCA_ERR_TEXT_MAX])
 {
 	char there[FURCA_ADVICE_TEXT], which[FURCA_ADVICE_TEXT + 40] = "", text[FURCA_ADVICE_TEXT], venv[48] = "";
 	bool named = s->name.at || s->has_id;
 	const struct furca_entry *other = s->name.at ? furca_registry_by_name(registry, s->name) : NULL;
 
 	if (other) {
-		(void)snprintf(advice, FURCA_ERR_TEXT_MAX, "Use %s%s, where the session of that name is, or another session_name.",
-			       furca_coordinate_place(there, &other->key), other->key.venv ? "" : " and remove venv_id");
+		(void)snprintf(advice, FURCA_ERR_TEXT_MAX,
+			       "Use %s%s, where the session of that name is, or another session_name.",
+			       furca_coordinate_place(there, &other->key),
+			       other->key.venv ? "" : " and remove venv_id");
 		return;
 	}
 	if (s->has_venv)
@@ -280,17 +317,24 @@ static void advise_missing(const struct furca_registry *registry, const struct f
 	else if (s->has_id)
 		(void)snprintf(which, sizeof(which), " and session_id=%llu", (unsigned long long)s->id);
 	if (furca_coordinate_example(there, registry, s->lang, s->has_venv ? &s->venv : NULL, s->name))
-		(void)snprintf(advice, FURCA_ERR_TEXT_MAX, named ? "Use %s%s (list_sessions shows the sessions that exist)."
-							       : "Provide session_id or session_name, for example %s%s (list_sessions shows the sessions that exist).",
-			       there, s->name.at || !named || strncmp(there, "session_name", 12) != 0 ? "" : " and remove session_id");
+		(void)snprintf(
+			advice, FURCA_ERR_TEXT_MAX,
+			named ? "Use %s%s (list_sessions shows the sessions that exist)."
+			      : "Provide session_id or session_name, for example %s%s (list_sessions shows the sessions that exist).",
+			there,
+			s->name.at || !named || strncmp(there, "session_name", 12) != 0 ? ""
+											: " and remove session_id");
 	else
-		(void)snprintf(advice, FURCA_ERR_TEXT_MAX, "Call execute with language='%s'%s%s and state_mode='stateful' and code='x=1' first%s (no such session "
-							   "exists; list_sessions shows all).",
-			       s->lang ? s->lang->name : furca_lang_at(0)->name, venv, which, named ? "" : " and use session_id=0");
+		(void)snprintf(
+			advice, FURCA_ERR_TEXT_MAX,
+			"Call execute with language='%s'%s%s and state_mode='stateful' and code='x=1' first%s (no such session "
+			"exists; list_sessions shows all).",
+			s->lang ? s->lang->name : furca_lang_at(0)->name, venv, which,
+			named ? "" : " and use session_id=0");
 }
 
-struct furca_entry *furca_coordinate_find(const struct furca_registry *registry, const struct furca_selector *s, bool *ret_missing,
-					  struct furca_err *err)
+struct furca_entry *furca_coordinate_find(const struct furca_registry *registry, const struct furca_selector *s,
+					  bool *ret_missing, struct furca_err *err)
 {
 	char advice[FURCA_ERR_TEXT_MAX];
 	struct furca_entry *entry;
@@ -318,7 +362,8 @@ struct furca_entry *furca_coordinate_find(const struct furca_registry *registry,
 		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no session named '%.*s'.",
 					 (int)FURCA_MIN(furca_view_size(s->name), 256), (const char *)s->name.at);
 	else
-		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no session %llu.", (unsigned long long)s->id);
+		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is no session %llu.",
+					 (unsigned long long)s->id);
 	return NULL;
 }
 
@@ -354,14 +399,14 @@ void furca_coordinate_received(struct furca_view args, const struct furca_plan *
 	struct furca_view inside = furca_value_inside(&map);
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < map.count; i++)
-		if (furca_value_next(&inside, &key) == 0 && furca_value_next(&inside, &item) == 0 && key.kind == FURCA_STR &&
-		    item.kind != FURCA_NIL)
+		if (furca_value_next(&inside, &key) == 0 && furca_value_next(&inside, &item) == 0 &&
+		    key.kind == FURCA_STR && item.kind != FURCA_NIL)
 			count++;
 	msgpack_pack_map(&pk, count + !mode);
 	inside = furca_value_inside(&map);
 	for (uint32_t i = 0; i < map.count; i++) {
-		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR ||
-		    item.kind == FURCA_NIL)
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 ||
+		    key.kind != FURCA_STR || item.kind == FURCA_NIL)
 			continue;
 		pack_cut(&pk, &key);
 		pack_cut(&pk, &item);
@@ -372,7 +417,8 @@ void furca_coordinate_received(struct furca_view args, const struct furca_plan *
 	}
 }
 
-int furca_coordinate_taken(const struct furca_registry *registry, const char *key, struct furca_view name, struct furca_err *err)
+int furca_coordinate_taken(const struct furca_registry *registry, const char *key, struct furca_view name,
+			   struct furca_err *err)
 {
 	char advice[FURCA_ERR_TEXT_MAX], text[FURCA_ADVICE_TEXT], free_name[FURCA_MAX_NAME * 4 + 8];
 
@@ -383,7 +429,9 @@ int furca_coordinate_taken(const struct furca_registry *registry, const char *ke
 		if (!furca_registry_by_name(registry, furca_text_view(free_name)))
 			break;
 	}
-	(void)snprintf(advice, sizeof(advice), "Use %s=%s, or close that session first.", key, furca_advice_text(text, furca_text_view(free_name)));
+	(void)snprintf(advice, sizeof(advice), "Use %s=%s, or close that session first.", key,
+		       furca_advice_text(text, furca_text_view(free_name)));
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "There is a session named '%.*s' already.",
-				  (int)FURCA_MIN(furca_view_size(name), (size_t)FURCA_MAX_NAME * 4), (const char *)name.at);
+				  (int)FURCA_MIN(furca_view_size(name), (size_t)FURCA_MAX_NAME * 4),
+				  (const char *)name.at);
 }

@@ -24,7 +24,8 @@
 
 #include "base/banned.h"
 
-void furca_engine_answer(struct furca_engine *engine, furca_client_id client, uint64_t msgid, const struct furca_buf *buf)
+void furca_engine_answer(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
+			 const struct furca_buf *buf)
 {
 	if (buf->failed) {
 		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
@@ -72,7 +73,8 @@ static void surface_gone(void *owner)
 
 	if (engine->stopping)
 		return;
-	furca_log(FURCA_LOG_WARN, "engine", "the init process was ended from outside; all sessions are lost, the engine ends");
+	furca_log(FURCA_LOG_WARN, "engine",
+		  "the init process was ended from outside; all sessions are lost, the engine ends");
 	for (int pass = 0; pass < 2; pass++) {
 		for (struct furca_host *host = engine->hosts; host; host = host->next) {
 			furca_host_kill(host);
@@ -117,7 +119,9 @@ static int engine_start(struct furca_engine *engine, struct furca_err *err)
 {
 	struct furca_proc init = FURCA_PROC_NONE;
 	struct furca_fd control = FURCA_FD_NONE;
-	int r = setenv(FURCA_LANES_VARIABLE, engine->config.shared_lanes ? "shared" : "socket", 1) < 0 ? -errno : make_dirs(engine, err);
+	int r = setenv(FURCA_LANES_VARIABLE, engine->config.shared_lanes ? "shared" : "socket", 1) < 0
+			? -errno
+			: make_dirs(engine, err);
 
 	if (r == 0)
 		r = furca_init_start(&init, &control, err);
@@ -137,8 +141,9 @@ static int engine_start(struct furca_engine *engine, struct furca_err *err)
 	return furca_modules_start(engine, err);
 }
 
-int furca_engine_new(struct furca_loop *loop, const struct furca_engine_config *config, const struct furca_engine_events *events,
-		     void *user, struct furca_engine **ret, struct furca_err *err)
+int furca_engine_new(struct furca_loop *loop, const struct furca_engine_config *config,
+		     const struct furca_engine_events *events, void *user, struct furca_engine **ret,
+		     struct furca_err *err)
 {
 	struct furca_engine *engine = calloc(1, sizeof(*engine));
 
@@ -157,7 +162,7 @@ int furca_engine_new(struct furca_loop *loop, const struct furca_engine_config *
 	engine->instance &= 0x3fffffff;
 	furca_limits_start(engine);
 	int r = engine->state_dir && engine->workdir ? engine_start(engine, err)
-						      : furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the engine");
+						     : furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the engine");
 	if (r < 0) {
 		furca_modules_free(engine);
 		engine_free(engine);
@@ -227,8 +232,8 @@ void furca_engine_client_gone(struct furca_engine *engine, furca_client_id clien
 	furca_modules_client_gone(engine, client);
 }
 
-void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
-				  struct furca_fd *memory)
+void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value,
+				  struct furca_view error, struct furca_fd *memory)
 {
 	furca_capability_answered(engine, id, value, error, memory);
 }

@@ -21,20 +21,21 @@ struct furca_engine;
 typedef uint64_t furca_client_id;
 
 struct furca_engine_config {
-	const char *state_dir;	    /* absolute; made 0700 if missing */
-	const char *workdir;	    /* where sessions start; absolute */
-	unsigned max_sessions;	    /* 20 */
-	double timeout_s, grace_s;  /* defaults for execute, and between interrupt and kill */
+	const char *state_dir;	   /* absolute; made 0700 if missing */
+	const char *workdir;	   /* where sessions start; absolute */
+	unsigned max_sessions;	   /* 20 */
+	double timeout_s, grace_s; /* defaults for execute, and between interrupt and kill */
 	enum { FURCA_SNAPSHOT_AUTO, FURCA_SNAPSHOT_ALWAYS, FURCA_SNAPSHOT_OFF } snapshots;
-	unsigned undo_depth;	    /* 8 */
-	unsigned required;	    /* barriers required of every read-only call, bits of enum furca_barrier */
-	unsigned without;	    /* barriers that no read-only call gets, whose answers then say so: for benchmarks of what each is for */
-	double zygote_idle_s;	    /* 600: how long the interpreter of an environment that nobody uses is kept; 0: for good */
-	double max_memory_bytes;    /* of all that the engine starts, together; 0: nine tenths of the machine's; negative: not bounded */
-	unsigned max_processes;	    /* the same in processes and threads; 0: not bounded */
-	double copy_disk_bytes;	    /* what a read-only call may write; 0: 1 GiB */
-	bool shared_lanes;	    /* capability calls of Python sessions by shared memory (bridge/wire/ring.h) */
-	double env_max_bytes;	    /* environments not used lately are removed past this; 0: never */
+	unsigned undo_depth; /* 8 */
+	unsigned required;   /* barriers required of every read-only call, bits of enum furca_barrier */
+	unsigned
+		without; /* barriers that no read-only call gets, whose answers then say so: for benchmarks of what each is for */
+	double zygote_idle_s; /* 600: how long the interpreter of an environment that nobody uses is kept; 0: for good */
+	double max_memory_bytes; /* of all that the engine starts, together; 0: nine tenths of the machine's; negative: not bounded */
+	unsigned max_processes; /* the same in processes and threads; 0: not bounded */
+	double copy_disk_bytes; /* what a read-only call may write; 0: 1 GiB */
+	bool shared_lanes;	/* capability calls of Python sessions by shared memory (bridge/wire/ring.h) */
+	double env_max_bytes;	/* environments not used lately are removed past this; 0: never */
 };
 
 /* What the engine tells the bridge. `user` is the pointer given to furca_engine_new. */
@@ -61,8 +62,9 @@ struct furca_engine_events {
 };
 
 /* Starts the engine on a loop: init process, state directory. 0 or -errno. */
-int furca_engine_new(struct furca_loop *loop, const struct furca_engine_config *config, const struct furca_engine_events *events,
-		     void *user, struct furca_engine **ret, struct furca_err *err);
+int furca_engine_new(struct furca_loop *loop, const struct furca_engine_config *config,
+		     const struct furca_engine_events *events, void *user, struct furca_engine **ret,
+		     struct furca_err *err);
 
 /* Ends every session and process it started, then calls `done`. The engine must not be used after; freed by itself. */
 void furca_engine_stop(struct furca_engine *engine, void (*done)(void *user), void *user);
@@ -78,7 +80,8 @@ void furca_engine_request(struct furca_engine *engine, furca_client_id client, u
  * The request attach_session, with the descriptor that came beside it (handed over; none: empty): the engine's end of a SOCK_STREAM socketpair
  * that the process has made which wants to become a session.
  */
-void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_fd channel);
+void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args,
+			 struct furca_fd channel);
 
 /* The client has gone: its executes are cancelled, their answers dropped. */
 void furca_engine_client_gone(struct furca_engine *engine, furca_client_id client);
@@ -87,8 +90,8 @@ void furca_engine_client_gone(struct furca_engine *engine, furca_client_id clien
  * The answer to events.capability: a packed value, or `error` a packed map {type, message, traceback?, suggestion?} (then value is empty).
  * `memory`: of the value's arrays, or NULL; taken.
  */
-void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
-				  struct furca_fd *memory);
+void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value,
+				  struct furca_view error, struct furca_fd *memory);
 
 /*
  * Calls an object of code, in the code of that owner that waits for a capability: the call that call->within names, or any. 0 and the number for

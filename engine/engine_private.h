@@ -37,15 +37,15 @@ struct furca_engine {
 	void *user;
 	char *state_dir, *workdir, *spill_dir;
 
-	struct furca_cgroups *cgroups;	  /* NULL: there are none */
-	uint64_t oom_kills;		  /* of the machine, when last looked at */
-	int64_t memory_looked_us;	  /* when these were read, in bytes: */
+	struct furca_cgroups *cgroups; /* NULL: there are none */
+	uint64_t oom_kills;	       /* of the machine, when last looked at */
+	int64_t memory_looked_us;      /* when these were read, in bytes: */
 	uint64_t memory_available, memory_total;
-	furca_op_id watch_op;		  /* the next look at hosts that no control group bounds */
-	struct furca_fd loadavg;	  /* /proc/loadavg */
+	furca_op_id watch_op;	 /* the next look at hosts that no control group bounds */
+	struct furca_fd loadavg; /* /proc/loadavg */
 
 	struct furca_init *surface;
-	struct furca_host *hosts;	  /* all of them */
+	struct furca_host *hosts; /* all of them */
 	struct furca_zygote *zygotes;
 	struct furca_spare *spares;
 	struct furca_cells *cells;
@@ -53,15 +53,15 @@ struct furca_engine {
 	unsigned early_at;
 
 	struct furca_registry registry;
-	struct furca_call *calls;	  /* under way */
-	struct furca_kept *kept;	  /* output of those that ended, newest first */
+	struct furca_call *calls; /* under way */
+	struct furca_kept *kept;  /* output of those that ended, newest first */
 	size_t kept_bytes;
 	struct furca_ops *capability_calls;
-	struct furca_ops *object_calls;	  /* calls of code's objects: engine/object.c */
-	struct furca_session *closing;	  /* out of the registry, not ended yet */
+	struct furca_ops *object_calls; /* calls of code's objects: engine/object.c */
+	struct furca_session *closing;	/* out of the registry, not ended yet */
 
 	struct furca_store *store;
-	struct furca_lost *lost;	  /* sessions of the last engine */
+	struct furca_lost *lost; /* sessions of the last engine */
 	struct furca_envs *envs;
 	struct furca_functions *functions;
 	bool modules_ended;
@@ -90,7 +90,8 @@ struct furca_coordinates;
 void furca_engine_coordinates(struct furca_engine *engine, struct furca_coordinates *ret);
 
 /* Answers a request with what `buf` holds. */
-void furca_engine_answer(struct furca_engine *engine, furca_client_id client, uint64_t msgid, const struct furca_buf *buf);
+void furca_engine_answer(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
+			 const struct furca_buf *buf);
 
 /* Called whenever a process or session may have been the last one, while stopping. */
 void furca_engine_check_stopped(struct furca_engine *engine);

@@ -21,8 +21,10 @@
 const char *furca_env_state_name(enum furca_env_state state)
 {
 	static const char *const name[FURCA_ENV_STATES] = {
-		[FURCA_ENV_DECLARED] = "declared", [FURCA_ENV_BUILDING] = "building",
-		[FURCA_ENV_READY] = "ready", [FURCA_ENV_FAILED] = "failed",
+		[FURCA_ENV_DECLARED] = "declared",
+		[FURCA_ENV_BUILDING] = "building",
+		[FURCA_ENV_READY] = "ready",
+		[FURCA_ENV_FAILED] = "failed",
 	};
 
 	return name[state];
@@ -109,7 +111,7 @@ static char *preload_code(json_t *canonical)
 	json_t *list = json_object_get(canonical, "preload"), *module;
 	size_t i;
 
-	json_array_foreach(list, i, module)
+	json_array_foreach (list, i, module)
 		(void)furca_buf_printf(&code, "__import__('%s')\n", json_string_value(module));
 	return code.len && !code.failed ? strndup((const char *)code.data, code.len) : NULL;
 }
@@ -121,7 +123,8 @@ static bool read_canonical(struct furca_env *env)
 	json_t *python = json_object_get(canonical, "python");
 	const char *version = json_string_value(json_object_get(python, "version"));
 	const char *interpreter = json_string_value(json_object_get(python, "executable"));
-	bool ok = version && interpreter && asprintf(&env->site, "%s/lib/python%s/site-packages", env->dir, version) >= 0;
+	bool ok =
+		version && interpreter && asprintf(&env->site, "%s/lib/python%s/site-packages", env->dir, version) >= 0;
 
 	if (ok) {
 		env->python = strdup(version);
@@ -141,8 +144,13 @@ struct furca_env *furca_env_add(struct furca_envs *envs, const struct furca_stor
 
 	if (!env)
 		return NULL;
-	*env = (struct furca_env){.envs = envs, .id = row->id, .created_at = row->created_at, .built_at = row->built_at,
-				  .used_at = row->used_at, .stored_use = row->used_at, .bytes = row->bytes};
+	*env = (struct furca_env){.envs = envs,
+				  .id = row->id,
+				  .created_at = row->created_at,
+				  .built_at = row->built_at,
+				  .used_at = row->used_at,
+				  .stored_use = row->used_at,
+				  .bytes = row->bytes};
 	env->digest = copy(row->digest, &failed);
 	env->name = copy(row->name, &failed);
 	env->spec = copy(row->spec, &failed);
@@ -168,8 +176,16 @@ void furca_env_save(struct furca_env *env)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_store_env row = {
-		.id = env->id, .digest = env->digest, .name = env->name, .spec = env->spec, .canonical = env->canonical,
-		.created_at = env->created_at, .built_at = env->built_at, .used_at = env->used_at, .bytes = env->bytes, .failure = env->failure,
+		.id = env->id,
+		.digest = env->digest,
+		.name = env->name,
+		.spec = env->spec,
+		.canonical = env->canonical,
+		.created_at = env->created_at,
+		.built_at = env->built_at,
+		.used_at = env->used_at,
+		.bytes = env->bytes,
+		.failure = env->failure,
 	};
 
 	if (env->removed)
@@ -207,14 +223,20 @@ bool furca_env_whole(struct furca_env *env)
 	return true;
 }
 
-struct furca_env_waiter *furca_env_wait(struct furca_env *env, furca_client_id client, uint64_t msgid, furca_env_ready_fn *ready, void *user)
+struct furca_env_waiter *furca_env_wait(struct furca_env *env, furca_client_id client, uint64_t msgid,
+					furca_env_ready_fn *ready, void *user)
 {
 	struct furca_env_waiter *waiter = calloc(1, sizeof(*waiter)), **last = &env->envs->waiters;
 
 	if (!waiter)
 		return NULL;
-	*waiter = (struct furca_env_waiter){.env = env, .ticket = ++env->envs->next_ticket, .client = client, .msgid = msgid, .ready = ready,
-					    .user = user, .since = furca_wall_s()};
+	*waiter = (struct furca_env_waiter){.env = env,
+					    .ticket = ++env->envs->next_ticket,
+					    .client = client,
+					    .msgid = msgid,
+					    .ready = ready,
+					    .user = user,
+					    .since = furca_wall_s()};
 	while (*last)
 		last = &(*last)->next;
 	*last = waiter;
@@ -256,14 +278,16 @@ void furca_env_settle(struct furca_env *env, const struct furca_err *err, const 
 	}
 }
 
-uint64_t furca_env_want(struct furca_envs *envs, uint64_t venv_id, furca_client_id client, furca_env_ready_fn *ready, void *user)
+uint64_t furca_env_want(struct furca_envs *envs, uint64_t venv_id, furca_client_id client, furca_env_ready_fn *ready,
+			void *user)
 {
 	struct furca_env *env = furca_env_find(envs, venv_id);
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_env_waiter *waiter = NULL;
 
 	if (!env || envs->stopping)
-		(void)furca_fail(&err, FURCA_E_ENVIRONMENT, 0, env ? "the engine is stopping" : "the environment has been removed");
+		(void)furca_fail(&err, FURCA_E_ENVIRONMENT, 0,
+				 env ? "the engine is stopping" : "the environment has been removed");
 	else if (!(env->state == FURCA_ENV_READY && !env->tool && furca_env_whole(env) && env->proven) &&
 		 !(waiter = furca_env_wait(env, client, 0, ready, user)))
 		(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory to wait for the environment");
@@ -358,8 +382,8 @@ void furca_env_trash(struct furca_env *env)
 	char path[4096];
 
 	envs->events.retire(envs->events.user, env->id);
-	(void)snprintf(path, sizeof(path), "%s/.trash-%.*s-%d-%llu", envs->root, FURCA_ENV_KEY, env->digest, (int)getpid(),
-		       (unsigned long long)++envs->trashed);
+	(void)snprintf(path, sizeof(path), "%s/.trash-%.*s-%d-%llu", envs->root, FURCA_ENV_KEY, env->digest,
+		       (int)getpid(), (unsigned long long)++envs->trashed);
 	env->proven = false;
 	env->bytes = 0;
 	env->built_at = 0;
@@ -367,7 +391,8 @@ void furca_env_trash(struct furca_env *env)
 	if (rename(env->dir, path) == 0)
 		furca_envs_discard(envs);
 	else if (errno != ENOENT)
-		furca_log(FURCA_LOG_WARN, "engine", "cannot remove environment=%llu errno=%d", (unsigned long long)env->id, errno);
+		furca_log(FURCA_LOG_WARN, "engine", "cannot remove environment=%llu errno=%d",
+			  (unsigned long long)env->id, errno);
 }
 
 void furca_env_collect(struct furca_envs *envs, const struct furca_env *keep)
@@ -378,14 +403,14 @@ void furca_env_collect(struct furca_envs *envs, const struct furca_env *keep)
 
 		for (struct furca_env *env = envs->first; env; env = env->next) {
 			sum += env->state == FURCA_ENV_READY ? env->bytes : 0;
-			if (env->state == FURCA_ENV_READY && env != keep && !env->holds && !env->tool && !furca_env_awaited(env) &&
-			    (!oldest || env->used_at < oldest->used_at))
+			if (env->state == FURCA_ENV_READY && env != keep && !env->holds && !env->tool &&
+			    !furca_env_awaited(env) && (!oldest || env->used_at < oldest->used_at))
 				oldest = env;
 		}
 		if (sum <= envs->max_bytes || !oldest)
 			return;
-		furca_log(FURCA_LOG_INFO, "engine", "collected environment=%llu bytes=%llu", (unsigned long long)oldest->id,
-			  (unsigned long long)oldest->bytes);
+		furca_log(FURCA_LOG_INFO, "engine", "collected environment=%llu bytes=%llu",
+			  (unsigned long long)oldest->id, (unsigned long long)oldest->bytes);
 		furca_env_trash(oldest);
 		furca_env_save(oldest);
 	}
@@ -434,7 +459,8 @@ static void sweep(struct furca_envs *envs)
 	while (dir && (entry = readdir(dir))) {
 		char from[4096], to[4096];
 
-		dirt |= !strncmp(entry->d_name, ".trash-", 7) || (entry->d_name[0] == '.' && strlen(entry->d_name) >= FURCA_ENV_KEY);
+		dirt |= !strncmp(entry->d_name, ".trash-", 7) ||
+			(entry->d_name[0] == '.' && strlen(entry->d_name) >= FURCA_ENV_KEY);
 		if (!is_key(entry->d_name) || has_row(envs, entry->d_name))
 			continue;
 		(void)snprintf(from, sizeof(from), "%s/%s", envs->root, entry->d_name);
@@ -448,17 +474,19 @@ static void sweep(struct furca_envs *envs)
 }
 
 int furca_envs_new(struct furca_loop *loop, struct furca_store *store, const struct furca_envs_config *config,
-		   const struct furca_tool_spawner *spawner, const struct furca_envs_events *events, struct furca_envs **ret,
-		   struct furca_err *err)
+		   const struct furca_tool_spawner *spawner, const struct furca_envs_events *events,
+		   struct furca_envs **ret, struct furca_err *err)
 {
 	struct furca_envs *envs = calloc(1, sizeof(*envs));
 	int r = 0;
 
 	if (!envs)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for environments");
-	*envs = (struct furca_envs){.loop = loop, .store = store, .spawner = *spawner, .events = *events, .max_bytes = config->max_bytes};
+	*envs = (struct furca_envs){
+		.loop = loop, .store = store, .spawner = *spawner, .events = *events, .max_bytes = config->max_bytes};
 	envs->workdir = strdup(config->workdir);
-	if (asprintf(&envs->root, "%s/envs", config->state_dir) < 0 || asprintf(&envs->cache, "%s/interpreters.json", config->state_dir) < 0 ||
+	if (asprintf(&envs->root, "%s/envs", config->state_dir) < 0 ||
+	    asprintf(&envs->cache, "%s/interpreters.json", config->state_dir) < 0 ||
 	    asprintf(&envs->tool_path, "%s/envtool.py", furca_lang_libexec()) < 0 || !envs->workdir)
 		r = furca_fail(err, FURCA_E_MEMORY, 0, "no memory for environments");
 	else if (mkdir(envs->root, 0700) < 0 && errno != EEXIST)
@@ -524,7 +552,8 @@ void furca_envs_stop(struct furca_envs *envs, void (*done)(void *user), void *us
 /* Whether a variable is one of those that activation sets or takes away. */
 static bool is_activation(const char *entry)
 {
-	static const char *const name[] = {"PATH=", "VIRTUAL_ENV=", "VIRTUAL_ENV_PROMPT=", "PYTHONHOME=", "__PYVENV_LAUNCHER__="};
+	static const char *const name[] = {
+		"PATH=", "VIRTUAL_ENV=", "VIRTUAL_ENV_PROMPT=", "PYTHONHOME=", "__PYVENV_LAUNCHER__="};
 
 	for (size_t i = 0; i < FURCA_COUNT(name); i++)
 		if (!strncmp(entry, name[i], strlen(name[i])))

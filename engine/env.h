@@ -51,8 +51,8 @@ struct furca_envs_events {
 
 /* Reads what the store knows and clears away what an interrupted build left. 0 or -errno. */
 int furca_envs_new(struct furca_loop *loop, struct furca_store *store, const struct furca_envs_config *config,
-		   const struct furca_tool_spawner *spawner, const struct furca_envs_events *events, struct furca_envs **ret,
-		   struct furca_err *err);
+		   const struct furca_tool_spawner *spawner, const struct furca_envs_events *events,
+		   struct furca_envs **ret, struct furca_err *err);
 
 /* Cancels builds, fails who waits, and calls `done` when no child is left. Freed by itself. `done` may come from within. */
 void furca_envs_stop(struct furca_envs *envs, void (*done)(void *user), void *user);
@@ -77,7 +77,8 @@ const char *furca_env_dir(const struct furca_envs *envs, uint64_t venv_id);
  * progress goes to `client` (0: nobody). From `ready` on the directory stays only while it is held: hold it in there.
  */
 typedef void furca_env_ready_fn(void *user, const char *dir, const struct furca_err *err, const char *lines);
-uint64_t furca_env_want(struct furca_envs *envs, uint64_t venv_id, furca_client_id client, furca_env_ready_fn *ready, void *user);
+uint64_t furca_env_want(struct furca_envs *envs, uint64_t venv_id, furca_client_id client, furca_env_ready_fn *ready,
+			void *user);
 
 /* Nobody waits on that ticket any more (timed out, cancelled); `ready` is not called. The last one cancels the build. */
 void furca_env_unwant(struct furca_envs *envs, uint64_t ticket);

@@ -17,8 +17,8 @@ static void free_json(char **text)
 }
 
 int furca_env_run_tool(struct furca_envs *envs, json_t *request, void (*progress)(void *user, const char *text),
-		       void (*done)(void *user, json_t *result, const struct furca_err *err, json_t *report), void *user,
-		       struct furca_tool **ret, struct furca_err *err)
+		       void (*done)(void *user, json_t *result, const struct furca_err *err, json_t *report),
+		       void *user, struct furca_tool **ret, struct furca_err *err)
 {
 	/* -I: neither the user's site-packages nor PYTHONPATH nor a module in the working directory can get in. */
 	char *argv[] = {(char *)FURCA_PYTHON, (char *)"-I", (char *)"-B", envs->tool_path, NULL};
@@ -27,8 +27,12 @@ int furca_env_run_tool(struct furca_envs *envs, json_t *request, void (*progress
 	if (!line)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to ask the environment tool");
 	return furca_tool_start(envs->loop, &envs->spawner,
-				&(struct furca_tool_request){.argv = argv, .cwd = envs->workdir, .request = line, .user = user,
-							     .progress = progress, .done = done},
+				&(struct furca_tool_request){.argv = argv,
+							     .cwd = envs->workdir,
+							     .request = line,
+							     .user = user,
+							     .progress = progress,
+							     .done = done},
 				ret, err);
 }
 
@@ -103,7 +107,8 @@ static void on_built(void *user, json_t *result, const struct furca_err *err, js
 		return;
 	if (result) {
 		note_built(env, result);
-		furca_log(FURCA_LOG_INFO, "engine", "built environment=%llu bytes=%llu", (unsigned long long)env->id, (unsigned long long)env->bytes);
+		furca_log(FURCA_LOG_INFO, "engine", "built environment=%llu bytes=%llu", (unsigned long long)env->id,
+			  (unsigned long long)env->bytes);
 		furca_env_settle(env, NULL, NULL);
 		if (!envs->stopping)
 			furca_env_collect(envs, env);
@@ -120,8 +125,8 @@ static void on_built(void *user, json_t *result, const struct furca_err *err, js
 
 static int start_build(struct furca_env *env, struct furca_err *err)
 {
-	AUTO_JSON json_t *request = json_pack("{s:s, s:s, s:s, s:s}", "op", "build", "root", env->envs->root, "digest", env->digest,
-					      "canonical", env->canonical);
+	AUTO_JSON json_t *request = json_pack("{s:s, s:s, s:s, s:s}", "op", "build", "root", env->envs->root, "digest",
+					      env->digest, "canonical", env->canonical);
 	int r = furca_env_run_tool(env->envs, request, on_progress, on_built, env, &env->tool, err);
 
 	if (r < 0)
@@ -149,7 +154,8 @@ static void on_verified(void *user, json_t *result, const struct furca_err *err,
 		if (!envs->stopping)
 			furca_env_collect(envs, env);
 	} else if (result) {
-		furca_log(FURCA_LOG_WARN, "engine", "damaged environment=%llu why=\"%s\"", (unsigned long long)env->id, damage ? damage : "?");
+		furca_log(FURCA_LOG_WARN, "engine", "damaged environment=%llu why=\"%s\"", (unsigned long long)env->id,
+			  damage ? damage : "?");
 		envs->events.retire(envs->events.user, env->id);
 		env->state = FURCA_ENV_DECLARED; /* whoever waits has it built; the build moves the damaged one away */
 	} else if (!cancelled) {
@@ -160,7 +166,8 @@ static void on_verified(void *user, json_t *result, const struct furca_err *err,
 
 static int start_verify(struct furca_env *env, struct furca_err *err)
 {
-	AUTO_JSON json_t *request = json_pack("{s:s, s:s, s:s}", "op", "verify", "dir", env->dir, "digest", env->digest);
+	AUTO_JSON json_t *request =
+		json_pack("{s:s, s:s, s:s}", "op", "verify", "dir", env->dir, "digest", env->digest);
 
 	return furca_env_run_tool(env->envs, request, NULL, on_verified, env, &env->tool, err);
 }
@@ -173,7 +180,8 @@ void furca_env_proceed(struct furca_env *env)
 	if (env->tool)
 		return;
 	if (env->state == FURCA_ENV_READY && !furca_env_whole(env)) {
-		furca_log(FURCA_LOG_WARN, "engine", "damaged environment=%llu why=\"its interpreter or ready mark is gone\"",
+		furca_log(FURCA_LOG_WARN, "engine",
+			  "damaged environment=%llu why=\"its interpreter or ready mark is gone\"",
 			  (unsigned long long)env->id);
 		env->envs->events.retire(env->envs->events.user, env->id);
 		env->state = FURCA_ENV_DECLARED;

@@ -17,8 +17,8 @@ static void answer(struct furca_envs *envs, furca_client_id client, uint64_t msg
 	envs->events.answer(envs->events.user, client, msgid, furca_buf_view(out));
 }
 
-static void refuse(struct furca_envs *envs, furca_client_id client, uint64_t msgid, const struct furca_err *err, const char *lines,
-		   struct furca_view received)
+static void refuse(struct furca_envs *envs, furca_client_id client, uint64_t msgid, const struct furca_err *err,
+		   const char *lines, struct furca_view received)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 
@@ -79,8 +79,11 @@ static struct furca_env *declare(struct furca_env_request *request, json_t *resu
 	const char *digest = json_string_value(json_object_get(result, "digest"));
 	const char *own = json_string_value(json_object_get(result, "name"));
 	struct furca_store_env row = {
-		.digest = digest, .name = request->name ? request->name : own, .spec = request->spec,
-		.canonical = json_string_value(json_object_get(result, "canonical")), .created_at = furca_wall_s(),
+		.digest = digest,
+		.name = request->name ? request->name : own,
+		.spec = request->spec,
+		.canonical = json_string_value(json_object_get(result, "canonical")),
+		.created_at = furca_wall_s(),
 	};
 	struct furca_env *env;
 
@@ -112,12 +115,14 @@ static void on_normalised(void *user, json_t *result, const struct furca_err *er
 	if (!request->dropped && env)
 		answer_env(env, request->client, request->msgid);
 	else if (!request->dropped)
-		refuse(envs, request->client, request->msgid, result ? &failed : err, NULL, furca_buf_view(&request->received));
+		refuse(envs, request->client, request->msgid, result ? &failed : err, NULL,
+		       furca_buf_view(&request->received));
 	request_free(request);
 	furca_envs_maybe_stopped(envs);
 }
 
-static int start_create(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_err *err)
+static int start_create(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args,
+			struct furca_err *err)
 {
 	static const char *const known[] = {"spec", "name"};
 	struct furca_view spec, name = {0};
@@ -129,15 +134,19 @@ static int start_create(struct furca_envs *envs, furca_client_id client, uint64_
 	struct furca_env_request *request = calloc(1, sizeof(*request));
 	if (!request)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the request");
-	*request = (struct furca_env_request){.envs = envs, .client = client, .msgid = msgid, .spec = furca_view_dup(spec),
+	*request = (struct furca_env_request){.envs = envs,
+					      .client = client,
+					      .msgid = msgid,
+					      .spec = furca_view_dup(spec),
 					      .name = furca_view_size(name) ? furca_view_dup(name) : NULL};
 	(void)furca_buf_append(&request->received, args.at, furca_view_size(args));
 	request->next = envs->requests;
 	envs->requests = request;
-	json_t *ask = json_pack("{s:s, s:s, s:s}", "op", "normalise", "spec", request->spec ? request->spec : "", "cache", envs->cache);
-	r = request->spec && ask && !request->received.failed ?
-		    furca_env_run_tool(envs, ask, NULL, on_normalised, request, &request->tool, err) :
-		    furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the request");
+	json_t *ask = json_pack("{s:s, s:s, s:s}", "op", "normalise", "spec", request->spec ? request->spec : "",
+				"cache", envs->cache);
+	r = request->spec && ask && !request->received.failed
+		    ? furca_env_run_tool(envs, ask, NULL, on_normalised, request, &request->tool, err)
+		    : furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the request");
 	json_decref(ask);
 	if (r < 0)
 		request_free(request);
@@ -150,12 +159,15 @@ static struct furca_env *named(struct furca_envs *envs, struct furca_view args, 
 	static const char *const known[] = {"venv_id"};
 	uint64_t id;
 
-	if (furca_method_known(args, known, FURCA_COUNT(known), err) < 0 || furca_method_uint(args, "venv_id", true, &id, err) < 0)
+	if (furca_method_known(args, known, FURCA_COUNT(known), err) < 0 ||
+	    furca_method_uint(args, "venv_id", true, &id, err) < 0)
 		return NULL;
 	struct furca_env *env = furca_env_find(envs, id);
-	char advice[256] = "Call create_env with spec='[project]\\nname = \"env\"\\nversion = \"0\"' first and use its venv_id; no environment exists.";
+	char advice[256] =
+		"Call create_env with spec='[project]\\nname = \"env\"\\nversion = \"0\"' first and use its venv_id; no environment exists.";
 	if (envs->first)
-		(void)snprintf(advice, sizeof(advice), "Give a venv_id that create_env gave or list_envs shows, for example venv_id=%llu.",
+		(void)snprintf(advice, sizeof(advice),
+			       "Give a venv_id that create_env gave or list_envs shows, for example venv_id=%llu.",
 			       (unsigned long long)envs->first->id);
 	if (!env)
 		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,
@@ -163,7 +175,8 @@ static struct furca_env *named(struct furca_envs *envs, struct furca_view args, 
 	return env;
 }
 
-void furca_env_answer_built(struct furca_env *env, const struct furca_env_waiter *waiter, const struct furca_err *err, const char *lines)
+void furca_env_answer_built(struct furca_env *env, const struct furca_env_waiter *waiter, const struct furca_err *err,
+			    const char *lines)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	FURCA_AUTO_BUF struct furca_buf received = FURCA_BUF_INIT;
@@ -187,7 +200,8 @@ void furca_env_answer_built(struct furca_env *env, const struct furca_env_waiter
 	answer(env->envs, waiter->client, waiter->msgid, &out);
 }
 
-static int start_build(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_err *err)
+static int start_build(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args,
+		       struct furca_err *err)
 {
 	struct furca_env *env = named(envs, args, err);
 
@@ -200,7 +214,8 @@ static int start_build(struct furca_envs *envs, furca_client_id client, uint64_t
 	return 0;
 }
 
-static int list(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_err *err)
+static int list(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args,
+		struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	double now = furca_wall_s();
@@ -240,7 +255,8 @@ static int list(struct furca_envs *envs, furca_client_id client, uint64_t msgid,
 	return 0;
 }
 
-static int remove_env(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_err *err)
+static int remove_env(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args,
+		      struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	struct furca_env *env = named(envs, args, err);
@@ -253,11 +269,13 @@ static int remove_env(struct furca_envs *envs, furca_client_id client, uint64_t 
 		char advice[FURCA_ERR_TEXT_MAX] = "Call again when the calls in it have ended.", place[224];
 
 		if (envs->events.holder && envs->events.holder(envs->events.user, env->id, place, sizeof(place)))
-			(void)snprintf(advice, sizeof(advice),
-				       "Close its sessions (list_sessions shows them), for example call close_session with %s first.", place);
+			(void)snprintf(
+				advice, sizeof(advice),
+				"Close its sessions (list_sessions shows them), for example call close_session with %s first.",
+				place);
 		return furca_fail_suggest(err, FURCA_E_BUSY, 0, advice,
-					  "Environment %llu is in use by %u sessions or calls.", (unsigned long long)env->id,
-					  env->holds ? env->holds : 1);
+					  "Environment %llu is in use by %u sessions or calls.",
+					  (unsigned long long)env->id, env->holds ? env->holds : 1);
 	}
 	r = furca_store_env_remove(envs->store, env->id, err);
 	if (r < 0)
@@ -277,7 +295,8 @@ static int remove_env(struct furca_envs *envs, furca_client_id client, uint64_t 
 	return 0;
 }
 
-void furca_envs_request(struct furca_envs *envs, furca_client_id client, uint64_t msgid, enum furca_method method, struct furca_view args)
+void furca_envs_request(struct furca_envs *envs, furca_client_id client, uint64_t msgid, enum furca_method method,
+			struct furca_view args)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	int r = -EINVAL;

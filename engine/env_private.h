@@ -12,7 +12,7 @@ struct furca_env {
 	struct furca_envs *envs;
 	uint64_t id;
 	char *digest, *name, *spec, *canonical, *failure;
-	char *python;  /* "3.11" */
+	char *python; /* "3.11" */
 	char *interpreter;
 	char *preload; /* code, or NULL */
 	char *dir, *site;
@@ -81,7 +81,8 @@ void furca_env_free(struct furca_env *env);
 bool furca_env_whole(struct furca_env *env); /* cheap look: mark, interpreter, site-packages unchanged since proven */
 void furca_env_note_site(struct furca_env *env);
 /* Puts somebody in the list; NULL: no memory. */
-struct furca_env_waiter *furca_env_wait(struct furca_env *env, furca_client_id client, uint64_t msgid, furca_env_ready_fn *ready, void *user);
+struct furca_env_waiter *furca_env_wait(struct furca_env *env, furca_client_id client, uint64_t msgid,
+					furca_env_ready_fn *ready, void *user);
 bool furca_env_awaited(const struct furca_env *env);
 /* Tells all who wait now: ready (err NULL), or why not. */
 void furca_env_settle(struct furca_env *env, const struct furca_err *err, const char *lines);
@@ -97,8 +98,9 @@ void furca_env_proceed(struct furca_env *env);
 void furca_envs_discard(struct furca_envs *envs);
 /* Starts the environment tool with a request object (borrowed). 0 or -errno. */
 int furca_env_run_tool(struct furca_envs *envs, json_t *request, void (*progress)(void *user, const char *text),
-		       void (*done)(void *user, json_t *result, const struct furca_err *err, json_t *report), void *user,
-		       struct furca_tool **ret, struct furca_err *err);
+		       void (*done)(void *user, json_t *result, const struct furca_err *err, json_t *report),
+		       void *user, struct furca_tool **ret, struct furca_err *err);
 
 /* env_method.c */
-void furca_env_answer_built(struct furca_env *env, const struct furca_env_waiter *waiter, const struct furca_err *err, const char *lines);
+void furca_env_answer_built(struct furca_env *env, const struct furca_env_waiter *waiter, const struct furca_err *err,
+			    const char *lines);

@@ -20,8 +20,13 @@ static const struct {
 	const char *text;
 	enum limit limit;
 } signs[] = {
-	{"MemoryError", MEMORY}, {"annot allocate memory", MEMORY}, {": cannot allocate ", MEMORY}, {"Too many open files", FILES},
-	{"SIGXCPU", CPU}, {"PU time limit exceeded", CPU}, {"No space left on device", DISK},
+	{"MemoryError", MEMORY},
+	{"annot allocate memory", MEMORY},
+	{": cannot allocate ", MEMORY},
+	{"Too many open files", FILES},
+	{"SIGXCPU", CPU},
+	{"PU time limit exceeded", CPU},
+	{"No space left on device", DISK},
 };
 
 static const struct furca_limits *limits_of(const struct furca_call *call)
@@ -63,17 +68,20 @@ static uint64_t memory_peak(const struct furca_host *host)
 	return peak || host->dead ? peak : furca_limits_anonymous(host->proc.pid);
 }
 
-static void tell_memory(struct furca_call *call, const struct furca_limits *limits, const struct furca_host *host, bool killed)
+static void tell_memory(struct furca_call *call, const struct furca_limits *limits, const struct furca_host *host,
+			bool killed)
 {
 	char text[256];
 
 	(void)snprintf(text, sizeof(text), "%s limits.memory_bytes, %.1f MiB (peak %.1f MiB).",
-		       killed ? "A process that the code had started was ended by the kernel: all together reached" : "The code came to",
+		       killed ? "A process that the code had started was ended by the kernel: all together reached"
+			      : "The code came to",
 		       (double)limits->memory_bytes / MIB, (double)memory_peak(host) / MIB);
 	tell(call, MEMORY, "oom", text);
 }
 
-static void tell_one(struct furca_call *call, const struct furca_limits *limits, struct furca_host *host, enum limit limit)
+static void tell_one(struct furca_call *call, const struct furca_limits *limits, struct furca_host *host,
+		     enum limit limit)
 {
 	char text[256];
 
@@ -84,13 +92,15 @@ static void tell_one(struct furca_call *call, const struct furca_limits *limits,
 		break;
 	case CPU:
 		if (limits && limits->cpu_s > 0) {
-			(void)snprintf(text, sizeof(text), "A process of the call reached limits.cpu_s, %.3g s.", limits->cpu_s);
+			(void)snprintf(text, sizeof(text), "A process of the call reached limits.cpu_s, %.3g s.",
+				       limits->cpu_s);
 			tell(call, CPU, "limit", text);
 		}
 		break;
 	case FILES:
 		if (limits && limits->open_files) {
-			(void)snprintf(text, sizeof(text), "A process of the call reached limits.open_files, %llu (peak %llu).",
+			(void)snprintf(text, sizeof(text),
+				       "A process of the call reached limits.open_files, %llu (peak %llu).",
 				       (unsigned long long)limits->open_files, (unsigned long long)limits->open_files);
 			tell(call, FILES, "limit", text);
 		}
@@ -157,7 +167,8 @@ void furca_exceeded_explain(struct furca_call *call, struct furca_host *host)
 			return;
 		}
 		if (refusals && limits->processes) {
-			(void)snprintf(text, sizeof(text), "The call reached limits.processes, %llu processes and threads (peak %llu).",
+			(void)snprintf(text, sizeof(text),
+				       "The call reached limits.processes, %llu processes and threads (peak %llu).",
 				       (unsigned long long)limits->processes, (unsigned long long)limits->processes);
 			tell(call, PROCESSES, "limit", text);
 			return;
@@ -168,16 +179,20 @@ void furca_exceeded_explain(struct furca_call *call, struct furca_host *host)
 
 void furca_exceeded_memory(struct furca_call *call, const struct furca_host *host)
 {
-	uint64_t limit = FURCA_MAX(furca_cgroup_memory_limit(host->cgroup), host->memory_limit), peak = memory_peak(host);
+	uint64_t limit = FURCA_MAX(furca_cgroup_memory_limit(host->cgroup), host->memory_limit),
+		 peak = memory_peak(host);
 
 	if (limit)
-		furca_call_fail(call, "oom", advice[MEMORY],
-				"The %s ended the process: it and what it had started reached limits.memory_bytes, %.1f MiB (peak %.1f MiB).",
-				host->over_memory ? "engine" : "kernel", (double)limit / MIB, (double)peak / MIB);
+		furca_call_fail(
+			call, "oom", advice[MEMORY],
+			"The %s ended the process: it and what it had started reached limits.memory_bytes, %.1f MiB (peak %.1f MiB).",
+			host->over_memory ? "engine" : "kernel", (double)limit / MIB, (double)peak / MIB);
 	else
-		furca_call_fail(call, "oom", "Work on less data at once, or free memory on this machine.",
-				"The kernel ended the process because this machine's memory, or what all sessions may have of it, ran out "
-				"(peak %.1f MiB).", (double)peak / MIB);
+		furca_call_fail(
+			call, "oom", "Work on less data at once, or free memory on this machine.",
+			"The kernel ended the process because this machine's memory, or what all sessions may have of it, ran out "
+			"(peak %.1f MiB).",
+			(double)peak / MIB);
 }
 
 bool furca_exceeded_over_cpu(const struct furca_call *call, const struct furca_host *host)
@@ -192,7 +207,8 @@ void furca_exceeded_cpu(struct furca_call *call, const struct furca_host *host)
 	const struct furca_limits *limits = limits_of(call);
 
 	if (limits && limits->cpu_s > 0)
-		furca_call_fail(call, "limit", advice[CPU], "The process reached limits.cpu_s, %.3g s of cpu time (peak %.3g s).", limits->cpu_s,
+		furca_call_fail(call, "limit", advice[CPU],
+				"The process reached limits.cpu_s, %.3g s of cpu time (peak %.3g s).", limits->cpu_s,
 				(double)host->cpu_us / 1e6);
 	else
 		furca_call_fail(call, "limit", advice[CPU], "The code used up a limit of cpu time (SIGXCPU).");

@@ -39,10 +39,13 @@ int furca_function_unknown(const struct furca_functions *functions, struct furca
 	char suggestion[192];
 
 	if (near)
-		(void)snprintf(suggestion, sizeof(suggestion), "Use name='%s', if that was meant; list_functions shows what is stored.", near);
+		(void)snprintf(suggestion, sizeof(suggestion),
+			       "Use name='%s', if that was meant; list_functions shows what is stored.", near);
 	else
-		(void)snprintf(suggestion, sizeof(suggestion), "Call add_function with name='f' and language='python' and source='def f(): return 1' first and use name='f'; none is "
-			       "stored now.");
+		(void)snprintf(
+			suggestion, sizeof(suggestion),
+			"Call add_function with name='f' and language='python' and source='def f(): return 1' first and use name='f'; none is "
+			"stored now.");
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, suggestion, "There is no stored function '%.*s'.",
 				  (int)FURCA_MIN(furca_view_size(name), 128), (const char *)name.at);
 }
@@ -56,7 +59,7 @@ void furca_function_pack_capabilities(msgpack_packer *pk, const struct furca_fun
 		msgpack_pack_array(pk, json_array_size(allowed));
 	else
 		msgpack_pack_nil(pk);
-	json_array_foreach(allowed, i, name)
+	json_array_foreach (allowed, i, name)
 		furca_pack_text(pk, json_string_value(name));
 	json_decref(allowed);
 }
@@ -136,9 +139,14 @@ static int load(void *user, const struct furca_store_function *row)
 	if (!function)
 		return -ENOMEM;
 	*function = (struct furca_function){
-		.name = strdup(row->name), .language = strdup(row->language), .source = strdup(row->source), .venv_id = row->venv_id,
-		.capabilities = row->capabilities ? strdup(row->capabilities) : NULL, .doc = row->doc ? strdup(row->doc) : NULL,
-		.created_at = row->created_at, .changed_at = row->changed_at,
+		.name = strdup(row->name),
+		.language = strdup(row->language),
+		.source = strdup(row->source),
+		.venv_id = row->venv_id,
+		.capabilities = row->capabilities ? strdup(row->capabilities) : NULL,
+		.doc = row->doc ? strdup(row->doc) : NULL,
+		.created_at = row->created_at,
+		.changed_at = row->changed_at,
 	};
 	if (!function->name || !function->language || !function->source) {
 		furca_function_free(function);
@@ -150,14 +158,19 @@ static int load(void *user, const struct furca_store_function *row)
 
 int furca_functions_new(struct furca_loop *loop, struct furca_store *store, struct furca_envs *envs,
 			const struct furca_envs_config *config, const struct furca_tool_spawner *spawner,
-			const struct furca_functions_events *events, struct furca_functions **ret, struct furca_err *err)
+			const struct furca_functions_events *events, struct furca_functions **ret,
+			struct furca_err *err)
 {
 	struct furca_functions *functions = calloc(1, sizeof(*functions));
 	int r = 0;
 
 	if (!functions)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for stored functions");
-	*functions = (struct furca_functions){.loop = loop, .store = store, .envs = envs, .spawner = *spawner, .events = *events,
+	*functions = (struct furca_functions){.loop = loop,
+					      .store = store,
+					      .envs = envs,
+					      .spawner = *spawner,
+					      .events = *events,
 					      .workdir = strdup(config->workdir)};
 	if (asprintf(&functions->tool_path, "%s/functool.py", furca_lang_libexec()) < 0)
 		functions->tool_path = NULL;

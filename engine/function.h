@@ -37,23 +37,24 @@ struct furca_function_call {
 	 * the rules and the words of execute.
 	 */
 	struct furca_view args;
-	struct furca_view function;	/* packed map {name, source, args, kwargs}, as HOST RUN has it */
-	struct furca_view frames;	/* RUN's: the versions of who reads arrays in its value; empty: it takes none */
-	struct furca_fd *memory;	/* of arrays among its arguments: taken; NULL: none */
-	struct furca_view received;	/* what to put under `received` in a refusal: packed map */
-	const char *capabilities;	/* JSON list of the capabilities it may call, or NULL: all */
-	struct furca_view within;	/* packed array of those that the code which calls it may, within its process; empty: all */
-	furca_client_id client;		/* from a client: whose call it is */
+	struct furca_view function; /* packed map {name, source, args, kwargs}, as HOST RUN has it */
+	struct furca_view frames;   /* RUN's: the versions of who reads arrays in its value; empty: it takes none */
+	struct furca_fd *memory;    /* of arrays among its arguments: taken; NULL: none */
+	struct furca_view received; /* what to put under `received` in a refusal: packed map */
+	const char *capabilities;   /* JSON list of the capabilities it may call, or NULL: all */
+	struct furca_view
+		within; /* packed array of those that the code which calls it may, within its process; empty: all */
+	furca_client_id client; /* from a client: whose call it is */
 	uint64_t msgid;
-	furca_function_origin origin;	/* from a lane: which; then client and msgid are 0 */
-	bool harmless;			/* from a read-only call: nothing it does may last */
+	furca_function_origin origin; /* from a lane: which; then client and msgid are 0 */
+	bool harmless;		      /* from a read-only call: nothing it does may last */
 };
 
 /* What runs on the lane of an origin. */
 struct furca_function_from {
 	const char *language;
 	uint64_t venv_id;
-	bool read_only;	 /* a read-only call, directly or because the call that called it is one */
+	bool read_only;	  /* a read-only call, directly or because the call that called it is one */
 	bool own_session; /* the arguments name the session that runs it, as its live process */
 	bool has_session; /* it belongs to a session, as its process or as a copy: this one */
 	uint64_t session_id;
@@ -75,32 +76,35 @@ struct furca_functions_events {
 	 * Sends one frame on the lane of `origin`: `frame` is FURCA_LANE_VALUE, _FAILED or _INLINE, `body` the packed map. `memory`: of the
 	 * value's arrays, or NULL; taken.
 	 */
-	void (*reply)(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body, struct furca_fd *memory);
+	void (*reply)(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body,
+		      struct furca_fd *memory);
 };
 
 int furca_functions_new(struct furca_loop *loop, struct furca_store *store, struct furca_envs *envs,
 			const struct furca_envs_config *config, const struct furca_tool_spawner *spawner,
-			const struct furca_functions_events *events, struct furca_functions **ret, struct furca_err *err);
+			const struct furca_functions_events *events, struct furca_functions **ret,
+			struct furca_err *err);
 
 /* Cancels checks under way and calls `done` when no child is left. Freed by itself. `done` may come from within. */
 void furca_functions_stop(struct furca_functions *functions, void (*done)(void *user), void *user);
 
 /* add_function, list_functions, remove_function, call_function. */
-void furca_functions_request(struct furca_functions *functions, furca_client_id client, uint64_t msgid, enum furca_method method,
-			     struct furca_view args);
+void furca_functions_request(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
+			     enum furca_method method, struct furca_view args);
 void furca_functions_client_gone(struct furca_functions *functions, furca_client_id client);
 
 /*
  * A FUNCTION frame came on a lane. `body` is its map of fields, `memory` that of arrays among the arguments, taken or left to be closed (NULL:
  * none). Ends in exactly one events.reply.
  */
-void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body, struct furca_fd *memory);
+void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body,
+			  struct furca_fd *memory);
 /*
  * The call that events.call began for a lane has ended. `result` is the packed result map, `done` DONE's, or empty where no code ran; `memory`
  * that of the value's arrays, or NULL; taken.
  */
-void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view done,
-			      struct furca_fd *memory);
+void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result,
+			      struct furca_view done, struct furca_fd *memory);
 
 /* Packs the array [{name, language, doc?}] that DESCRIBE answers with under "functions". 0 or -errno. */
 int furca_functions_describe(struct furca_functions *functions, struct furca_buf *out);

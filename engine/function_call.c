@@ -11,15 +11,17 @@
 #include "base/banned.h"
 
 /* Keys of call_function that are passed on as execute's; the first three are the function's own. */
-static const char *const call_keys[] = {"name", "args", "kwargs", "state_mode", "session_id", "session_name", "timeout_s", "on_error",
-					"retry", "limits", "cwd", "env_vars", "max_output_bytes", "stream", "isolation", "within"};
+static const char *const call_keys[] = {
+	"name",	 "args",   "kwargs", "state_mode", "session_id",       "session_name", "timeout_s", "on_error",
+	"retry", "limits", "cwd",    "env_vars",   "max_output_bytes", "stream",       "isolation", "within"};
 #define OWN_KEYS 3
 
-#define MAX_WHY ((size_t)4096) /* bytes of a host's own words that are passed on */
+#define MAX_WHY ((size_t)4096)	/* bytes of a host's own words that are passed on */
 #define MAX_SHOWN ((size_t)200) /* bytes of a value's text */
 
 /* The packed positional and named arguments; empty views where they are not given. */
-static int read_arguments(struct furca_view from, struct furca_view *ret_args, struct furca_view *ret_kwargs, struct furca_err *err)
+static int read_arguments(struct furca_view from, struct furca_view *ret_args, struct furca_view *ret_kwargs,
+			  struct furca_err *err)
 {
 	struct furca_value value, key, item;
 
@@ -35,7 +37,8 @@ static int read_arguments(struct furca_view from, struct furca_view *ret_args, s
 		return furca_refuse_value(err, "kwargs", "a map");
 	struct furca_view inside = furca_value_inside(&value);
 	for (uint32_t i = 0; i < value.count; i++) {
-		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 || key.kind != FURCA_STR)
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &item) < 0 ||
+		    key.kind != FURCA_STR)
 			return furca_refuse_value(err, "kwargs", "a map with names of text");
 	}
 	*ret_kwargs = value.raw;
@@ -43,7 +46,8 @@ static int read_arguments(struct furca_view from, struct furca_view *ret_args, s
 }
 
 /* {name, source, capabilities, args, kwargs}, as HOST RUN has it. */
-static void pack_function(struct furca_buf *out, const struct furca_function *function, struct furca_view args, struct furca_view kwargs)
+static void pack_function(struct furca_buf *out, const struct furca_function *function, struct furca_view args,
+			  struct furca_view kwargs)
 {
 	msgpack_packer pk;
 
@@ -68,7 +72,8 @@ static void pack_function(struct furca_buf *out, const struct furca_function *fu
 }
 
 /* execute's arguments: those of `from` that are given and passed on, the function's language and environment, and `mode` if not NULL. */
-static void pack_coordinate(struct furca_buf *out, const struct furca_function *function, struct furca_view from, const char *mode)
+static void pack_coordinate(struct furca_buf *out, const struct furca_function *function, struct furca_view from,
+			    const char *mode)
 {
 	struct furca_value value;
 	uint32_t count = 1 + (function->venv_id != 0) + (mode != NULL);
@@ -96,8 +101,8 @@ static void pack_coordinate(struct furca_buf *out, const struct furca_function *
 	}
 }
 
-int furca_function_call_client(struct furca_functions *functions, furca_client_id client, uint64_t msgid, struct furca_view args,
-			       struct furca_err *err)
+int furca_function_call_client(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
+			       struct furca_view args, struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf coordinate = FURCA_BUF_INIT;
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
@@ -116,8 +121,12 @@ int furca_function_call_client(struct furca_functions *functions, furca_client_i
 	if (coordinate.failed || packed.failed)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to call the function");
 	functions->events.call(functions->events.user,
-			       &(struct furca_function_call){.args = furca_buf_view(&coordinate), .function = furca_buf_view(&packed), .received = args,
-							     .capabilities = function->capabilities, .client = client, .msgid = msgid});
+			       &(struct furca_function_call){.args = furca_buf_view(&coordinate),
+							     .function = furca_buf_view(&packed),
+							     .received = args,
+							     .capabilities = function->capabilities,
+							     .client = client,
+							     .msgid = msgid});
 	return 0;
 }
 
@@ -154,12 +163,17 @@ static void fail_lane(struct furca_functions *functions, furca_function_origin o
 	functions->events.reply(functions->events.user, origin, FURCA_LANE_FAILED, furca_buf_view(&out), NULL);
 }
 
-static void refuse_lane(struct furca_functions *functions, furca_function_origin origin, const char *type, const struct furca_err *err)
+static void refuse_lane(struct furca_functions *functions, furca_function_origin origin, const char *type,
+			const struct furca_err *err)
 {
-	fail_lane(functions, origin, &(struct failure){.type = type, .message = furca_text_view(err->text), .suggestion = furca_err_suggestion(err)});
+	fail_lane(functions, origin,
+		  &(struct failure){.type = type,
+				    .message = furca_text_view(err->text),
+				    .suggestion = furca_err_suggestion(err)});
 }
 
-static void give_value(struct furca_functions *functions, furca_function_origin origin, const struct furca_value *value, struct furca_fd *memory)
+static void give_value(struct furca_functions *functions, furca_function_origin origin, const struct furca_value *value,
+		       struct furca_fd *memory)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -171,7 +185,8 @@ static void give_value(struct furca_functions *functions, furca_function_origin 
 	functions->events.reply(functions->events.user, origin, FURCA_LANE_VALUE, furca_buf_view(&out), memory);
 }
 
-static void give_inline(struct furca_functions *functions, furca_function_origin origin, const struct furca_function *function)
+static void give_inline(struct furca_functions *functions, furca_function_origin origin,
+			const struct furca_function *function)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -210,15 +225,22 @@ static int start(struct furca_functions *functions, const struct arrival *from, 
 	pending = packed.failed ? NULL : calloc(1, sizeof(*pending));
 	if (!pending)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to call the function");
-	*pending = (struct furca_function_pending){.next = functions->pending, .origin = from->origin, .prints = !strcmp(function->language, "bash")};
+	*pending = (struct furca_function_pending){
+		.next = functions->pending, .origin = from->origin, .prints = !strcmp(function->language, "bash")};
 	(void)snprintf(pending->name, sizeof(pending->name), "%s", function->name);
 	functions->pending = pending;
 	(void)furca_map_get(from->body, "allowed", &within);
 	(void)furca_map_text(from->body, "frames", &frames);
 	functions->events.call(functions->events.user,
-			       &(struct furca_function_call){.args = coordinate, .function = furca_buf_view(&packed), .received = coordinate,
-							     .frames = frames, .memory = from->memory, .capabilities = function->capabilities,
-							     .within = within.raw, .origin = from->origin, .harmless = harmless});
+			       &(struct furca_function_call){.args = coordinate,
+							     .function = furca_buf_view(&packed),
+							     .received = coordinate,
+							     .frames = frames,
+							     .memory = from->memory,
+							     .capabilities = function->capabilities,
+							     .within = within.raw,
+							     .origin = from->origin,
+							     .harmless = harmless});
 	return 0;
 }
 
@@ -238,8 +260,9 @@ static bool names_session(struct furca_view body)
 }
 
 /* The coordinate of a call on a lane, and who calls. False: nobody waits any more. */
-static bool coordinate_of(struct furca_functions *functions, furca_function_origin origin, const struct furca_function *function,
-			  struct furca_view body, struct furca_view mode, struct furca_buf *out, struct furca_function_from *ret)
+static bool coordinate_of(struct furca_functions *functions, furca_function_origin origin,
+			  const struct furca_function *function, struct furca_view body, struct furca_view mode,
+			  struct furca_buf *out, struct furca_function_from *ret)
 {
 	/* As execute, but that no process other than the caller's is stateful unasked: its session would often wait for this call. */
 	bool own = !strcmp(function->language, "python") && !function->venv_id;
@@ -267,7 +290,8 @@ static bool coordinate_of(struct furca_functions *functions, furca_function_orig
 	return true;
 }
 
-void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body, struct furca_fd *memory)
+void furca_functions_lane(struct furca_functions *functions, furca_function_origin origin, struct furca_view body,
+			  struct furca_fd *memory)
 {
 	const struct arrival arrival = {origin, body, memory};
 	FURCA_AUTO_BUF struct furca_buf coordinate = FURCA_BUF_INIT;
@@ -275,7 +299,8 @@ void furca_functions_lane(struct furca_functions *functions, furca_function_orig
 	struct furca_function_from from;
 	struct furca_view name, mode = {0};
 
-	if (furca_method_text(body, "name", true, 4096, &name, &err) < 0 || furca_method_text(body, "state_mode", false, 64, &mode, &err) < 0) {
+	if (furca_method_text(body, "name", true, 4096, &name, &err) < 0 ||
+	    furca_method_text(body, "state_mode", false, 64, &mode, &err) < 0) {
 		refuse_lane(functions, origin, "ValueError", &err);
 		return;
 	}
@@ -292,20 +317,27 @@ void furca_functions_lane(struct furca_functions *functions, furca_function_orig
 	if (stateful && is_home(function, &from) && (!names_session(body) || from.own_session)) {
 		give_inline(functions, origin, function);
 	} else if (stateful && from.read_only) {
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Call it with .read_only() or .stateless(), or from a stateful call.",
-					 "A read-only call cannot run the stored function '%s' in a session", function->name);
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0,
+					 "Call it with .read_only() or .stateless(), or from a stateful call.",
+					 "A read-only call cannot run the stored function '%s' in a session",
+					 function->name);
 		refuse_lane(functions, origin, "PermissionError", &err);
-	} else if (coordinate.failed || start(functions, &arrival, function, furca_buf_view(&coordinate), from.read_only, &err) < 0) {
+	} else if (coordinate.failed ||
+		   start(functions, &arrival, function, furca_buf_view(&coordinate), from.read_only, &err) < 0) {
 		refuse_lane(functions, origin, "ValueError", &err);
 	}
 }
 
 /* A result map that is not ok, as an exception in the caller; `done` is what the host said of it. */
-static void give_failure(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view done)
+static void give_failure(struct furca_functions *functions, furca_function_origin origin, struct furca_view result,
+			 struct furca_view done)
 {
 	static const struct {
 		const char *word, *type;
-	} type_of[] = {{"timeout", "TimeoutError"}, {"validation", "ValueError"}, {"isolation", "PermissionError"}, {"interrupted", "KeyboardInterrupt"}};
+	} type_of[] = {{"timeout", "TimeoutError"},
+		       {"validation", "ValueError"},
+		       {"isolation", "PermissionError"},
+		       {"interrupted", "KeyboardInterrupt"}};
 	struct furca_view error = {0}, word = {0}, suggestion = {0}, name = {0};
 	FURCA_AUTO_FREE char *advice = NULL, *type = NULL;
 	struct failure failure = {.type = "RuntimeError"};
@@ -335,7 +367,8 @@ static void give_failure(struct furca_functions *functions, furca_function_origi
 }
 
 /* What a bash function printed, without the newlines at its end; a status other than 0 is a failure. */
-static void give_printed(struct furca_functions *functions, const struct furca_function_pending *call, struct furca_view result)
+static void give_printed(struct furca_functions *functions, const struct furca_function_pending *call,
+			 struct furca_view result)
 {
 	struct furca_view printed = {0}, complaint = {0};
 	struct furca_value value;
@@ -351,10 +384,13 @@ static void give_printed(struct furca_functions *functions, const struct furca_f
 	if (status) {
 		FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
 
-		(void)furca_buf_printf(&text, "the function '%s' ended with status %lld", call->name, (long long)status);
+		(void)furca_buf_printf(&text, "the function '%s' ended with status %lld", call->name,
+				       (long long)status);
 		if (furca_view_size(complaint))
-			(void)furca_buf_printf(&text, ": %.*s", (int)FURCA_MIN(furca_view_size(complaint), 4096), (const char *)complaint.at);
-		fail_lane(functions, call->origin, &(struct failure){.type = "RuntimeError", .message = furca_buf_view(&text)});
+			(void)furca_buf_printf(&text, ": %.*s", (int)FURCA_MIN(furca_view_size(complaint), 4096),
+					       (const char *)complaint.at);
+		fail_lane(functions, call->origin,
+			  &(struct failure){.type = "RuntimeError", .message = furca_buf_view(&text)});
 		return;
 	}
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
@@ -366,14 +402,15 @@ static void give_printed(struct furca_functions *functions, const struct furca_f
 }
 
 /* The value has no form in which it could be sent; the host says why where it was asked for one that the caller can read. */
-static void give_no_form(struct furca_functions *functions, const struct furca_function_pending *call, struct furca_view done,
-			 struct furca_view text)
+static void give_no_form(struct furca_functions *functions, const struct furca_function_pending *call,
+			 struct furca_view done, struct furca_view text)
 {
 	FURCA_AUTO_BUF struct furca_buf message = FURCA_BUF_INIT;
 	struct failure failure = {.type = "TypeError"};
 	struct furca_view why;
 
-	(void)furca_buf_printf(&message, "the function '%s' returned what cannot cross between processes: ", call->name);
+	(void)furca_buf_printf(&message,
+			       "the function '%s' returned what cannot cross between processes: ", call->name);
 	if (furca_map_text(done, "unsent", &why)) {
 		(void)furca_buf_append(&message, why.at, FURCA_MIN(furca_view_size(why), MAX_WHY));
 	} else {
@@ -384,8 +421,8 @@ static void give_no_form(struct furca_functions *functions, const struct furca_f
 	fail_lane(functions, call->origin, &failure);
 }
 
-void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result, struct furca_view done,
-			      struct furca_fd *memory)
+void furca_functions_finished(struct furca_functions *functions, furca_function_origin origin, struct furca_view result,
+			      struct furca_view done, struct furca_fd *memory)
 {
 	struct furca_function_pending **link = &functions->pending;
 	struct furca_value value = {.kind = FURCA_NIL};

@@ -15,13 +15,14 @@
 
 #include "base/banned.h"
 
-static void answer(struct furca_functions *functions, furca_client_id client, uint64_t msgid, const struct furca_buf *out)
+static void answer(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
+		   const struct furca_buf *out)
 {
 	functions->events.answer(functions->events.user, client, msgid, furca_buf_view(out));
 }
 
-static void refuse(struct furca_functions *functions, furca_client_id client, uint64_t msgid, const struct furca_err *err,
-		   struct furca_view received)
+static void refuse(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
+		   const struct furca_err *err, struct furca_view received)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 
@@ -33,10 +34,11 @@ static void refuse(struct furca_functions *functions, furca_client_id client, ui
 static bool is_reserved(struct furca_view name)
 {
 	static const char *const word[] = {
-		"False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif",
-		"else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or",
-		"pass", "raise", "return", "try", "while", "with", "yield", "case", "do", "done", "esac", "fi", "function", "select",
-		"then", "time", "until", "coproc",
+		"False",    "None",   "True",  "and",  "as",	 "assert",   "async",	"await", "break", "class",
+		"continue", "def",    "del",   "elif", "else",	 "except",   "finally", "for",	 "from",  "global",
+		"if",	    "import", "in",    "is",   "lambda", "nonlocal", "not",	"or",	 "pass",  "raise",
+		"return",   "try",    "while", "with", "yield",	 "case",     "do",	"done",	 "esac",  "fi",
+		"function", "select", "then",  "time", "until",	 "coproc",
 	};
 
 	for (size_t i = 0; i < FURCA_COUNT(word); i++)
@@ -53,12 +55,13 @@ static int check_name(struct furca_view name, struct furca_err *err)
 	for (size_t i = 0; i < n && ok; i++)
 		ok = isalnum(name.at[i]) || name.at[i] == '_';
 	if (!ok)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-					  "Give an identifier, for example name='f': a letter, then letters, digits and underscores, 64 characters at most.",
-					  "'%.*s' cannot be the name of a function.", (int)FURCA_MIN(n, 80), (const char *)name.at);
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0,
+			"Give an identifier, for example name='f': a letter, then letters, digits and underscores, 64 characters at most.",
+			"'%.*s' cannot be the name of a function.", (int)FURCA_MIN(n, 80), (const char *)name.at);
 	if (is_reserved(name))
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give another name, for example name='f'.", "'%.*s' is a word of the language.", (int)n,
-					  (const char *)name.at);
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give another name, for example name='f'.",
+					  "'%.*s' is a word of the language.", (int)n, (const char *)name.at);
 	return 0;
 }
 
@@ -77,7 +80,8 @@ static int read_capabilities(struct furca_view args, char **ret, struct furca_er
 	bool ok = names != NULL;
 	for (uint32_t i = 0; i < list.count && ok; i++) {
 		ok = furca_value_next(&inside, &item) == 0 && item.kind == FURCA_STR;
-		ok = ok && json_array_append_new(names, json_stringn((const char *)item.bytes.at, furca_view_size(item.bytes))) == 0;
+		ok = ok && json_array_append_new(
+				   names, json_stringn((const char *)item.bytes.at, furca_view_size(item.bytes))) == 0;
 	}
 	*ret = ok ? json_dumps(names, JSON_COMPACT) : NULL;
 	json_decref(names);
@@ -101,13 +105,17 @@ static int refuse_full(const struct furca_functions *functions, struct furca_err
 {
 	char advice[256];
 
-	(void)snprintf(advice, sizeof(advice), "Remove functions that are not needed (list_functions shows them), for example call remove_function with name='%s' first.",
-		       functions->first->name);
-	return furca_fail_suggest(err, FURCA_E_LIMIT, 0, advice, "%u functions are stored already.", FURCA_FUNCTION_MAX);
+	(void)snprintf(
+		advice, sizeof(advice),
+		"Remove functions that are not needed (list_functions shows them), for example call remove_function with name='%s' first.",
+		functions->first->name);
+	return furca_fail_suggest(err, FURCA_E_LIMIT, 0, advice, "%u functions are stored already.",
+				  FURCA_FUNCTION_MAX);
 }
 
 /* The function that the arguments describe. 0 and *ret, or -errno. */
-static int read_function(struct furca_functions *functions, struct furca_view args, struct furca_function **ret, struct furca_err *err)
+static int read_function(struct furca_functions *functions, struct furca_view args, struct furca_function **ret,
+			 struct furca_err *err)
 {
 	static const char *const known[] = {"name", "language", "source", "venv_id", "capabilities", "doc"};
 	struct furca_view name, language, source, doc = {0};
@@ -115,22 +123,29 @@ static int read_function(struct furca_functions *functions, struct furca_view ar
 	uint64_t venv = 0;
 	int given, r = furca_method_known(args, known, FURCA_COUNT(known), err);
 
-	if (r < 0 || (r = furca_method_text(args, "language", true, 64, &language, err)) < 0 || (r = check_language(language, err)) < 0 ||
+	if (r < 0 || (r = furca_method_text(args, "language", true, 64, &language, err)) < 0 ||
+	    (r = check_language(language, err)) < 0 ||
 	    (r = furca_method_text(args, "name", true, 4096, &name, err)) < 0 || (r = check_name(name, err)) < 0 ||
 	    (r = furca_method_text(args, "source", true, FURCA_MAX_CODE, &source, err)) < 0 ||
 	    (r = furca_method_text(args, "doc", false, FURCA_FUNCTION_MAX_DOC, &doc, err)) < 0 ||
-	    (r = read_capabilities(args, &capabilities, err)) < 0 || (r = given = furca_method_uint(args, "venv_id", false, &venv, err)) < 0)
+	    (r = read_capabilities(args, &capabilities, err)) < 0 ||
+	    (r = given = furca_method_uint(args, "venv_id", false, &venv, err)) < 0)
 		return r;
 	if (given && !furca_env_known(functions->envs, venv))
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove venv_id, or use one that create_env gave or list_envs shows.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+					  "Remove venv_id, or use one that create_env gave or list_envs shows.",
 					  "There is no environment with venv_id=%llu.", (unsigned long long)venv);
 	if (functions->count >= FURCA_FUNCTION_MAX && !furca_function_find(functions, name))
 		return refuse_full(functions, err);
 	struct furca_function *made = calloc(1, sizeof(*made));
 	if (!made)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the function");
-	*made = (struct furca_function){.name = furca_view_dup(name), .language = furca_view_dup(language), .source = furca_view_dup(source),
-					.capabilities = FURCA_TAKE(capabilities), .doc = doc.at ? furca_view_dup(doc) : NULL, .venv_id = venv};
+	*made = (struct furca_function){.name = furca_view_dup(name),
+					.language = furca_view_dup(language),
+					.source = furca_view_dup(source),
+					.capabilities = FURCA_TAKE(capabilities),
+					.doc = doc.at ? furca_view_dup(doc) : NULL,
+					.venv_id = venv};
 	*ret = made;
 	if (made->name && made->language && made->source && (!doc.at || made->doc))
 		return 0;
@@ -153,8 +168,14 @@ static void keep(struct furca_function_check *check)
 	made->changed_at = furca_wall_s();
 	made->created_at = old ? old->created_at : made->changed_at;
 	struct furca_store_function row = {
-		.name = made->name, .language = made->language, .source = made->source, .venv_id = made->venv_id,
-		.capabilities = made->capabilities, .doc = made->doc, .created_at = made->created_at, .changed_at = made->changed_at,
+		.name = made->name,
+		.language = made->language,
+		.source = made->source,
+		.venv_id = made->venv_id,
+		.capabilities = made->capabilities,
+		.doc = made->doc,
+		.created_at = made->created_at,
+		.changed_at = made->changed_at,
 	};
 	if (furca_store_function_put(functions->store, &row, &err) < 0) {
 		refuse(functions, check->client, check->msgid, &err, furca_buf_view(&check->received));
@@ -195,22 +216,30 @@ static int start_check(struct furca_function_check *check, struct furca_err *err
 	struct furca_functions *functions = check->functions;
 
 	assert(check->made);
-	const char *interpreter = check->made->venv_id ? furca_env_interpreter(functions->envs, check->made->venv_id) : NULL;
-	char *argv[] = {(char *)(interpreter ? interpreter : FURCA_PYTHON), (char *)"-I", (char *)"-B", (char *)"-S", functions->tool_path, NULL};
-	json_t *request = json_pack("{s:s, s:s, s:s}", "language", check->made->language, "name", check->made->name, "source",
-				    check->made->source);
+	const char *interpreter =
+		check->made->venv_id ? furca_env_interpreter(functions->envs, check->made->venv_id) : NULL;
+	char *argv[] = {(char *)(interpreter ? interpreter : FURCA_PYTHON),
+			(char *)"-I",
+			(char *)"-B",
+			(char *)"-S",
+			functions->tool_path,
+			NULL};
+	json_t *request = json_pack("{s:s, s:s, s:s}", "language", check->made->language, "name", check->made->name,
+				    "source", check->made->source);
 	FURCA_AUTO_FREE char *line = json_dumps(request, JSON_COMPACT);
 
 	json_decref(request);
 	if (!line)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to check the function");
-	return furca_tool_start(functions->loop, &functions->spawner,
-				&(struct furca_tool_request){.argv = argv, .cwd = functions->workdir, .request = line, .user = check,
-							     .done = on_checked},
-				&check->tool, err);
+	return furca_tool_start(
+		functions->loop, &functions->spawner,
+		&(struct furca_tool_request){
+			.argv = argv, .cwd = functions->workdir, .request = line, .user = check, .done = on_checked},
+		&check->tool, err);
 }
 
-static int add(struct furca_functions *functions, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_err *err)
+static int add(struct furca_functions *functions, furca_client_id client, uint64_t msgid, struct furca_view args,
+	       struct furca_err *err)
 {
 	struct furca_function *made = NULL;
 	int r = read_function(functions, args, &made, err);
@@ -222,7 +251,8 @@ static int add(struct furca_functions *functions, furca_client_id client, uint64
 		furca_function_free(made);
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to check the function");
 	}
-	*check = (struct furca_function_check){.functions = functions, .client = client, .msgid = msgid, .made = made, .next = functions->checks};
+	*check = (struct furca_function_check){
+		.functions = functions, .client = client, .msgid = msgid, .made = made, .next = functions->checks};
 	functions->checks = check;
 	/* What is shown of a refused source is what the engine would show of code: not all of a megabyte. */
 	if (furca_view_size(args) <= 65536)
@@ -257,7 +287,8 @@ static void pack_function(msgpack_packer *pk, const struct furca_function *funct
 	msgpack_pack_double(pk, function->changed_at);
 }
 
-static int list(struct furca_functions *functions, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_err *err)
+static int list(struct furca_functions *functions, furca_client_id client, uint64_t msgid, struct furca_view args,
+		struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -279,8 +310,8 @@ static int list(struct furca_functions *functions, furca_client_id client, uint6
 	return 0;
 }
 
-static int remove_function(struct furca_functions *functions, furca_client_id client, uint64_t msgid, struct furca_view args,
-			   struct furca_err *err)
+static int remove_function(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
+			   struct furca_view args, struct furca_err *err)
 {
 	static const char *const known[] = {"name"};
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
@@ -308,8 +339,8 @@ static int remove_function(struct furca_functions *functions, furca_client_id cl
 	return 0;
 }
 
-void furca_functions_request(struct furca_functions *functions, furca_client_id client, uint64_t msgid, enum furca_method method,
-			     struct furca_view args)
+void furca_functions_request(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
+			     enum furca_method method, struct furca_view args)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	int r = -EINVAL;

@@ -69,5 +69,5 @@ void furca_functions_maybe_stopped(struct furca_functions *functions);
 int furca_function_unknown(const struct furca_functions *functions, struct furca_view name, struct furca_err *err);
 
 /* function_call.c: call_function. 0, or -errno where it is to be refused. */
-int furca_function_call_client(struct furca_functions *functions, furca_client_id client, uint64_t msgid, struct furca_view args,
-			       struct furca_err *err);
+int furca_function_call_client(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
+			       struct furca_view args, struct furca_err *err);

@@ -4,8 +4,8 @@
 #include "engine/host_proc.h"
 
 /* The object with its two socketpairs, not yet a process; the other ends are given out. NULL with *err. */
-struct furca_host *furca_host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, struct furca_fd ret_ends[2],
-				  struct furca_err *err);
+struct furca_host *furca_host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv,
+				  struct furca_fd ret_ends[2], struct furca_err *err);
 void furca_host_free(struct furca_host *host);
 
 /* From now on it can be signalled; its end may have been told already, which furca_host_know_end looks up. */

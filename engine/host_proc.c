@@ -105,7 +105,8 @@ static void late(void *owner)
 	struct furca_host *host = owner;
 
 	host->late_op = FURCA_OP_NONE;
-	if (!host->attached && host->proc.pidfd.n >= 0 && furca_proc_signal(&host->proc, SIGKILL) == 0 && !host->kill_when_known) {
+	if (!host->attached && host->proc.pidfd.n >= 0 && furca_proc_signal(&host->proc, SIGKILL) == 0 &&
+	    !host->kill_when_known) {
 		/* Alive, but nothing can be said to it any more: its code has closed our channel. */
 		host->kill_when_known = true;
 		(void)furca_loop_timer(host->engine->loop, furca_now_us() + LATE_US, late, host, &host->late_op);
@@ -178,7 +179,8 @@ void furca_host_exited(struct furca_engine *engine, uint64_t pid, int status, ui
 		furca_host_ended(host, status);
 		return;
 	}
-	engine->early[engine->early_at++ % FURCA_COUNT(engine->early)] = (struct furca_early_exit){pid, status, cpu_us, max_rss};
+	engine->early[engine->early_at++ % FURCA_COUNT(engine->early)] =
+		(struct furca_early_exit){pid, status, cpu_us, max_rss};
 }
 
 /* Arrays whose memory is not what it has to be are missing: who reads the result says so. */
@@ -210,8 +212,8 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 }
 
 /* The object, with its end of the control channel; the other end of its capability socket is given out. */
-static struct furca_host *host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, struct furca_fd control,
-				   struct furca_fd *ret_capability, struct furca_err *err)
+static struct furca_host *host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv,
+				   struct furca_fd control, struct furca_fd *ret_capability, struct furca_err *err)
 {
 	FURCA_AUTO_FD struct furca_fd mine = control;
 	FURCA_AUTO_FREE struct furca_host *host = calloc(1, sizeof(*host));
@@ -232,7 +234,8 @@ static struct furca_host *host_new(struct furca_engine *engine, const struct fur
 	host->proc = FURCA_PROC_NONE;
 	host->errors = FURCA_FD_NONE;
 	host->last = &host->first;
-	int r = furca_stream_open(&host->control, engine->loop, furca_fd_take(&mine), FURCA_MAX_HOST_FRAME, on_frame, on_end, host);
+	int r = furca_stream_open(&host->control, engine->loop, furca_fd_take(&mine), FURCA_MAX_HOST_FRAME, on_frame,
+				  on_end, host);
 	host->lanes = furca_lanes_new(engine, host, furca_fd_own(capability[0]));
 	if (r < 0 || !host->lanes) {
 		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a process's channels");
@@ -251,8 +254,8 @@ static struct furca_host *host_new(struct furca_engine *engine, const struct fur
 }
 
 /* The object with its two socketpairs; the other ends are given out. */
-struct furca_host *furca_host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, struct furca_fd ret_ends[2],
-				   struct furca_err *err)
+struct furca_host *furca_host_new(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv,
+				  struct furca_fd ret_ends[2], struct furca_err *err)
 {
 	int control[2];
 
@@ -274,20 +277,24 @@ static int attaching(int channel, struct furca_proc *ret, struct furca_err *err)
 	socklen_t n = sizeof(made_by);
 
 	if (getsockopt(channel, SOL_SOCKET, SO_PEERCRED, &made_by, &n) < 0 || furca_fd_cloexec(channel, 1) < 0)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, errno, "Send one end of a SOCK_STREAM socketpair beside the request.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, errno,
+					  "Send one end of a SOCK_STREAM socketpair beside the request.",
 					  "What came beside attach_session is no channel.");
 	if (made_by.pid <= 0)
-		return furca_fail_suggest(err, FURCA_E_UNSUPPORTED, 0, "Start an engine in the container that the process runs in.",
+		return furca_fail_suggest(err, FURCA_E_UNSUPPORTED, 0,
+					  "Start an engine in the container that the process runs in.",
 					  "The process is in another pid namespace than the engine.");
 	if (made_by.uid != geteuid())
-		return furca_fail_suggest(err, FURCA_E_UNSUPPORTED, 0, "Start an engine as the user that the process runs as.",
+		return furca_fail_suggest(err, FURCA_E_UNSUPPORTED, 0,
+					  "Start an engine as the user that the process runs as.",
 					  "The process runs as user %u, and the engine as %u.", made_by.uid, geteuid());
 	int r = furca_proc_open(made_by.pid, ret);
 	return r < 0 ? furca_fail(err, FURCA_E_GONE, -r, "the process that is to be attached has ended") : 0;
 }
 
-struct furca_host *furca_host_attach(struct furca_engine *engine, const struct furca_lang *lang, struct furca_fd channel,
-				     const struct furca_host_events *events, void *owner, struct furca_err *err)
+struct furca_host *furca_host_attach(struct furca_engine *engine, const struct furca_lang *lang,
+				     struct furca_fd channel, const struct furca_host_events *events, void *owner,
+				     struct furca_err *err)
 {
 	FURCA_AUTO_FD struct furca_fd mine = channel;
 	FURCA_AUTO_PROC struct furca_proc proc = FURCA_PROC_NONE;
@@ -350,8 +357,9 @@ static char **zygote_env(const struct furca_lang *lang, const char *env_dir)
 	return env;
 }
 
-struct furca_host *furca_host_spawn(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, const char *env_dir,
-				    const struct furca_host_events *events, void *owner, struct furca_err *err)
+struct furca_host *furca_host_spawn(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv,
+				    const char *env_dir, const struct furca_host_events *events, void *owner,
+				    struct furca_err *err)
 {
 	struct furca_fd fds[3] = {FURCA_FD_NONE, FURCA_FD_NONE, FURCA_FD_NONE};
 	char **argv, **env;

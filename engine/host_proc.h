@@ -16,7 +16,8 @@ struct furca_lanes;
 struct furca_host_events {
 	void (*ready)(void *owner, struct furca_host *host);
 	/* The call in the frame has ended. `body` is DONE's map, borrowed; `memory` that of its result's arrays, taken or left to be closed. */
-	void (*done)(void *owner, struct furca_host *host, uint64_t call, struct furca_view body, struct furca_fd *memory);
+	void (*done)(void *owner, struct furca_host *host, uint64_t call, struct furca_view body,
+		     struct furca_fd *memory);
 	/* The process has ended (host->status says how). Called once. */
 	void (*dead)(void *owner, struct furca_host *host);
 };
@@ -25,7 +26,8 @@ struct furca_host_events {
  * The answer to a CLONE, exactly once and never from within furca_host_clone: `body` is CLONED's map; with err the clone is not
  * there and the host object given out is dead (its `dead` event does not come).
  */
-typedef void furca_cloned_fn(void *owner, struct furca_host *clone, struct furca_view body, const struct furca_err *err);
+typedef void furca_cloned_fn(void *owner, struct furca_host *clone, struct furca_view body,
+			     const struct furca_err *err);
 
 /* INSPECTED's map; empty with err. */
 typedef void furca_inspected_fn(void *owner, struct furca_view body, const struct furca_err *err);
@@ -34,25 +36,25 @@ struct furca_host {
 	struct furca_engine *engine;
 	struct furca_host *next, **prev; /* of the engine's list */
 	const struct furca_lang *lang;
-	uint64_t venv;			 /* 0: the own interpreter */
-	int role;			 /* enum furca_clone_role; 0: a zygote */
-	struct furca_proc proc;		 /* empty until it has started */
+	uint64_t venv;		/* 0: the own interpreter */
+	int role;		/* enum furca_clone_role; 0: a zygote */
+	struct furca_proc proc; /* empty until it has started */
 	struct furca_stream control;
 	struct furca_lanes *lanes;
-	struct furca_init *cell;	 /* it lives in, or NULL: at the surface */
-	struct furca_cgroup *cgroup;	 /* it is bounded by, with its clones; or NULL */
+	struct furca_init *cell;	    /* it lives in, or NULL: at the surface */
+	struct furca_cgroup *cgroup;	    /* it is bounded by, with its clones; or NULL */
 	uint64_t memory_limit, memory_peak; /* watched where there is no control group (watch.h); 0: not */
-	unsigned over_looks;		 /* in a row, that found it over */
-	bool over_memory;		 /* and ended for that */
-	uint64_t tag;			 /* its processes carry (limits.h); 0: not yet */
-	bool attached;			 /* a process that the engine has not started: it is let go, never killed */
+	unsigned over_looks;		    /* in a row, that found it over */
+	bool over_memory;		    /* and ended for that */
+	uint64_t tag;			    /* its processes carry (limits.h); 0: not yet */
+	bool attached;			    /* a process that the engine has not started: it is let go, never killed */
 	bool ready, dead, dropped, kill_when_known;
-	bool gives_back;		 /* its cell, which is as good as new, goes to the pool when it has ended */
-	bool spare;			 /* waits for a stateless call (stateless.h) */
-	bool unread;			 /* ended before it read the last message sent to it */
-	int status;			 /* once dead: as waitpid, or -1 where it is not known */
+	bool gives_back; /* its cell, which is as good as new, goes to the pool when it has ended */
+	bool spare;	 /* waits for a stateless call (stateless.h) */
+	bool unread;	 /* ended before it read the last message sent to it */
+	int status;	 /* once dead: as waitpid, or -1 where it is not known */
 	uint64_t cpu_us, max_rss;
-	struct furca_fd errors;		 /* zygote: what it said on descriptor 2 */
+	struct furca_fd errors; /* zygote: what it said on descriptor 2 */
 	furca_op_id pid_op, late_op, stuck_op;
 	struct furca_host_request *first, **last;
 	const struct furca_host_events *events;
@@ -60,15 +62,17 @@ struct furca_host {
 };
 
 /* Starts a zygote. NULL with *err. events->ready or ->dead follows. */
-struct furca_host *furca_host_spawn(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, const char *env_dir,
-				    const struct furca_host_events *events, void *owner, struct furca_err *err);
+struct furca_host *furca_host_spawn(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv,
+				    const char *env_dir, const struct furca_host_events *events, void *owner,
+				    struct furca_err *err);
 
 /*
  * Takes a process that is not the engine's for a host, by the channel that it has made (handed over). NULL with *err: it is in another pid namespace,
  * or another user's. Messages may be sent to it at once; events->dead follows when it lets go or ends.
  */
-struct furca_host *furca_host_attach(struct furca_engine *engine, const struct furca_lang *lang, struct furca_fd channel,
-				     const struct furca_host_events *events, void *owner, struct furca_err *err);
+struct furca_host *furca_host_attach(struct furca_engine *engine, const struct furca_lang *lang,
+				     struct furca_fd channel, const struct furca_host_events *events, void *owner,
+				     struct furca_err *err);
 
 struct furca_host_clone {
 	enum furca_clone_role role;
@@ -85,7 +89,8 @@ struct furca_host_clone {
  * Asks `from` for a clone and gives out its host at once: messages may be sent to it before it stands. NULL where that is
  * impossible at once (`from` is dead, no memory, no descriptors).
  */
-struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_host_clone *args, struct furca_err *err);
+struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_host_clone *args,
+				    struct furca_err *err);
 
 /* The init that makes cells for clones of that host. */
 struct furca_init *furca_host_init_of(const struct furca_host *host);
@@ -94,7 +99,8 @@ struct furca_init *furca_host_init_of(const struct furca_host *host);
 int furca_host_send(struct furca_host *host, struct furca_buf *frame, struct furca_fd *fds, size_t n_fds);
 
 /* INSPECT; `name` may be NULL. 0 or -errno (fn is not called then). */
-int furca_host_inspect(struct furca_host *host, const char *detail, const char *name, furca_inspected_fn *fn, void *owner);
+int furca_host_inspect(struct furca_host *host, const char *detail, const char *name, furca_inspected_fn *fn,
+		       void *owner);
 
 /* A frame without fields: PROMOTE, CLOSE. PROMOTE makes `ready` come again. 0 or -errno. */
 int furca_host_tell(struct furca_host *host, enum furca_frame frame);

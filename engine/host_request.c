@@ -118,8 +118,8 @@ static void on_cloned(struct furca_host_request *q, const struct furca_frame_vie
 	if (furca_map_text(frame->body, "error", &text)) {
 		(void)furca_map_text(frame->body, "suggestion", &suggestion);
 		FURCA_AUTO_FREE char *advice = suggestion.at ? furca_view_dup(suggestion) : NULL;
-		(void)furca_fail_suggest(&err, FURCA_E_ISOLATION, 0, advice, "%.*s", (int)FURCA_MIN(furca_view_size(text), 400),
-					 (const char *)text.at);
+		(void)furca_fail_suggest(&err, FURCA_E_ISOLATION, 0, advice, "%.*s",
+					 (int)FURCA_MIN(furca_view_size(text), 400), (const char *)text.at);
 	} else if (frame->n_fds != 1) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the host sent no pidfd of its clone");
 	}
@@ -158,7 +158,8 @@ void furca_host_answered(struct furca_host *host, const struct furca_frame_view 
 }
 
 /* Packs CLONE and sends it with the new host's ends. */
-static int send_clone(struct furca_host *from, const struct furca_host_clone *args, uint64_t call, struct furca_fd ends[2])
+static int send_clone(struct furca_host *from, const struct furca_host_clone *args, uint64_t call,
+		      struct furca_fd ends[2])
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	struct furca_fd fds[3] = {furca_fd_take(&ends[0]), furca_fd_take(&ends[1]), FURCA_FD_NONE};
@@ -234,7 +235,8 @@ struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_
 	return host;
 }
 
-int furca_host_inspect(struct furca_host *host, const char *detail, const char *name, furca_inspected_fn *fn, void *owner)
+int furca_host_inspect(struct furca_host *host, const char *detail, const char *name, furca_inspected_fn *fn,
+		       void *owner)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	FURCA_AUTO_FREE struct furca_host_request *q = calloc(1, sizeof(*q));

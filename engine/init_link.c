@@ -70,7 +70,8 @@ static bool failed_field(const struct furca_frame_view *frame, const char *what,
 
 	if (!furca_map_text(frame->body, "error", &text))
 		return false;
-	(void)furca_fail(err, FURCA_E_SYSTEM, 0, "%s: %.*s", what, (int)FURCA_MIN(furca_view_size(text), 300), (const char *)text.at);
+	(void)furca_fail(err, FURCA_E_SYSTEM, 0, "%s: %.*s", what, (int)FURCA_MIN(furca_view_size(text), 300),
+			 (const char *)text.at);
 	return true;
 }
 
@@ -94,7 +95,8 @@ static void on_spawned(struct furca_init_request *q, const struct furca_frame_vi
 	furca_proc_done(&proc);
 }
 
-static void on_cell(struct furca_init *init, struct furca_init_request *q, const struct furca_frame_view *frame, struct furca_fd *fds)
+static void on_cell(struct furca_init *init, struct furca_init_request *q, const struct furca_frame_view *frame,
+		    struct furca_fd *fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_init *cell = NULL;
@@ -150,8 +152,8 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 	} else {
 		struct furca_err err = FURCA_ERR_INIT;
 
-		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the init process answered %s with %s", furca_frame_name(q->kind),
-				 furca_frame_name(frame->number));
+		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the init process answered %s with %s",
+				 furca_frame_name(q->kind), furca_frame_name(frame->number));
 		fail_request(q, &err);
 	}
 	furca_init_unref(init);
@@ -181,7 +183,8 @@ struct furca_init *furca_init_link(struct furca_engine *engine, struct furca_pro
 	init->refs = 1;
 	init->last = &init->first;
 	init->proc = proc;
-	if (furca_stream_open(&init->control, engine->loop, control, FURCA_MAX_HOST_FRAME, on_frame, on_end, init) < 0) {
+	if (furca_stream_open(&init->control, engine->loop, control, FURCA_MAX_HOST_FRAME, on_frame, on_end, init) <
+	    0) {
 		(void)furca_proc_signal(&init->proc, SIGKILL);
 		furca_proc_done(&init->proc);
 		free(init);
@@ -212,8 +215,8 @@ void furca_init_unref(struct furca_init *init)
 }
 
 /* Sends and notes the request. Descriptors are handed over in every case. */
-static int ask(struct furca_init *init, struct furca_buf *buf, uint64_t call, enum furca_frame kind, struct furca_fd *fds, size_t n_fds,
-	       void (*fn)(void), void *owner)
+static int ask(struct furca_init *init, struct furca_buf *buf, uint64_t call, enum furca_frame kind,
+	       struct furca_fd *fds, size_t n_fds, void (*fn)(void), void *owner)
 {
 	struct furca_init_request *q = calloc(1, sizeof(*q));
 	int r = q ? furca_stream_send(&init->control, buf, fds, n_fds) : -ENOMEM;
@@ -242,8 +245,8 @@ static void pack_list(msgpack_packer *pk, const char *key, char *const *list)
 		furca_pack_text(pk, list[i]);
 }
 
-int furca_init_spawn(struct furca_init *init, char *const *argv, char *const *env, const char *cwd, struct furca_fd fds[3],
-		     furca_spawned_fn *fn, void *owner)
+int furca_init_spawn(struct furca_init *init, char *const *argv, char *const *env, const char *cwd,
+		     struct furca_fd fds[3], furca_spawned_fn *fn, void *owner)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	uint64_t call = furca_engine_next(init->engine);

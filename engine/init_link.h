@@ -26,7 +26,7 @@ struct furca_init {
 	unsigned refs;		   /* holders, and cells inside */
 	unsigned depth;		   /* of pid namespaces below the surface */
 	unsigned held;
-	bool lived_in;		   /* a user's code ran in it, or could have */
+	bool lived_in; /* a user's code ran in it, or could have */
 	struct furca_init_request *first, **last;
 	/* A process ended whose parent is this init; status as waitpid. */
 	void (*exited)(void *owner, uint64_t pid, int status, uint64_t cpu_us, uint64_t max_rss);
@@ -42,8 +42,8 @@ struct furca_init *furca_init_ref(struct furca_init *init);
 void furca_init_unref(struct furca_init *init);
 
 /* descriptors (control, capability, stderr) are handed over, also on failure. 0 or -errno (then nothing is called). */
-int furca_init_spawn(struct furca_init *init, char *const *argv, char *const *env, const char *cwd, struct furca_fd fds[3],
-		     furca_spawned_fn *fn, void *owner);
+int furca_init_spawn(struct furca_init *init, char *const *argv, char *const *env, const char *cwd,
+		     struct furca_fd fds[3], furca_spawned_fn *fn, void *owner);
 
 int furca_init_cell(struct furca_init *init, unsigned namespaces, bool network, uint64_t upper_bytes, uint64_t keep_pid,
 		    furca_cell_fn *fn, void *owner);

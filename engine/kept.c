@@ -9,8 +9,8 @@
 
 #include "base/banned.h"
 
-#define KEPT_CALLS 256		     /* of one client; the bytes of longer output lie in files */
-#define KEPT_GONE 64		     /* of clients that have gone, all together; and FURCA_MAX_SPILL bytes */
+#define KEPT_CALLS 256		      /* of one client; the bytes of longer output lie in files */
+#define KEPT_GONE 64		      /* of clients that have gone, all together; and FURCA_MAX_SPILL bytes */
 #define KEPT_BYTES ((size_t)64 << 20) /* memory of all */
 
 struct furca_kept {
@@ -34,7 +34,8 @@ static void kept_free(struct furca_engine *engine, struct furca_kept **at)
 
 void furca_kept_number(struct furca_engine *engine, struct furca_call *call)
 {
-	if (!call->client_gone && !call->origin && call->output[0].max && call->output[0].total + call->output[1].total > 0)
+	if (!call->client_gone && !call->origin && call->output[0].max &&
+	    call->output[0].total + call->output[1].total > 0)
 		call->output_id = furca_engine_next(engine);
 }
 
@@ -102,7 +103,8 @@ void furca_kept_free(struct furca_engine *engine)
 		kept_free(engine, &engine->kept);
 }
 
-static const struct furca_output *find(struct furca_engine *engine, furca_client_id client, const struct furca_selector *s)
+static const struct furca_output *find(struct furca_engine *engine, furca_client_id client,
+				       const struct furca_selector *s)
 {
 	int which = s->stream.at && furca_view_is(s->stream, "stderr");
 
@@ -116,7 +118,8 @@ static const struct furca_output *find(struct furca_engine *engine, furca_client
 }
 
 /* Names what is kept, if anything is. */
-static void not_kept(const struct furca_engine *engine, furca_client_id client, const struct furca_selector *s, struct furca_err *err)
+static void not_kept(const struct furca_engine *engine, furca_client_id client, const struct furca_selector *s,
+		     struct furca_err *err)
 {
 	const char *key = s->output_id ? "output_id" : "msgid";
 	const struct furca_kept *kept = engine->kept;
@@ -125,17 +128,21 @@ static void not_kept(const struct furca_engine *engine, furca_client_id client, 
 	while (kept && !s->output_id && kept->client != client)
 		kept = kept->next;
 	if (kept)
-		(void)snprintf(advice, sizeof(advice), "Use %s=%llu, the last call whose output is kept, or run the call again.", key,
+		(void)snprintf(advice, sizeof(advice),
+			       "Use %s=%llu, the last call whose output is kept, or run the call again.", key,
 			       (unsigned long long)(s->output_id ? kept->id : kept->msgid));
 	else
-		(void)snprintf(advice, sizeof(advice), "Call execute with language='bash' and code='echo output' first and use its %s; no output is kept%s.",
-			       key, s->output_id ? "" : " for this connection");
-	(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "No output is kept %s %llu.", s->output_id ? "under the number" : "of the request",
+		(void)snprintf(
+			advice, sizeof(advice),
+			"Call execute with language='bash' and code='echo output' first and use its %s; no output is kept%s.",
+			key, s->output_id ? "" : " for this connection");
+	(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "No output is kept %s %llu.",
+				 s->output_id ? "under the number" : "of the request",
 				 (unsigned long long)(s->output_id ? s->output_id : s->msgid));
 }
 
-void furca_kept_read(struct furca_engine *engine, furca_client_id client, const struct furca_selector *s, struct furca_view args,
-		     struct furca_buf *out)
+void furca_kept_read(struct furca_engine *engine, furca_client_id client, const struct furca_selector *s,
+		     struct furca_view args, struct furca_buf *out)
 {
 	const struct furca_output *output = find(engine, client, s);
 	FURCA_AUTO_BUF struct furca_buf bytes = FURCA_BUF_INIT;

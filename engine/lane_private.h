@@ -40,7 +40,8 @@ struct furca_lanes {
 };
 
 /* Sends one frame on a lane: `body` is the packed map of its fields; `memory`: of its arrays, or NULL; taken. */
-void furca_lane_send(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body, struct furca_fd *memory);
+void furca_lane_send(struct lane *lane, enum furca_frame number, uint64_t call, struct furca_view body,
+		     struct furca_fd *memory);
 
 /* An ANSWER or RAISED has come. False: to no call that this lane was sent. */
 bool furca_lane_answered(struct lane *lane, const struct furca_frame_view *frame);

@@ -21,8 +21,8 @@ static bool deliver(struct lane *lane, const uint8_t *data, size_t n)
 		size_t need;
 
 		/* Frames come whole and without descriptors. */
-		if (furca_frame_parse(data + at, n - at, FURCA_RING_BYTES, &frame, &need, NULL) != 1 || frame.n_fds > 0 ||
-		    frame.number == FURCA_LANE_BELL)
+		if (furca_frame_parse(data + at, n - at, FURCA_RING_BYTES, &frame, &need, NULL) != 1 ||
+		    frame.n_fds > 0 || frame.number == FURCA_LANE_BELL)
 			break;
 		at += frame.size;
 		furca_lane_frame(lane, &frame, NULL);
@@ -50,7 +50,8 @@ static void wait_for_bell(struct lane *lane, bool asleep)
 	if (lane->ring_op)
 		return;
 	if (furca_loop_has_futex(loop))
-		(void)furca_loop_futex(loop, (const uint32_t *)&lane->ring.in->bell, lane->ring.seen, on_bell, lane, &lane->ring_op);
+		(void)furca_loop_futex(loop, (const uint32_t *)&lane->ring.in->bell, lane->ring.seen, on_bell, lane,
+				       &lane->ring_op);
 	else if (!asleep)
 		(void)furca_loop_defer(loop, on_bell, lane, &lane->ring_op);
 }
@@ -62,7 +63,8 @@ bool furca_lane_ring_turn(struct lane *lane)
 
 	if (!lane->ring.memory || lane->turning)
 		return true;
-	enum furca_ring_sleep how = furca_loop_has_futex(lane->lanes->engine->loop) ? FURCA_RING_FUTEX : FURCA_RING_SOCKET;
+	enum furca_ring_sleep how =
+		furca_loop_has_futex(lane->lanes->engine->loop) ? FURCA_RING_FUTEX : FURCA_RING_SOCKET;
 	for (unsigned i = 0; i < ROUNDS && !asleep; i++) {
 		(void)furca_ring_heard(&lane->ring, &by_socket);
 		ssize_t n = furca_ring_read(&lane->ring, bytes);
@@ -84,14 +86,16 @@ int furca_lane_ring_open(struct lane *lane, int memory)
 	int r = furca_ring_open(&lane->ring, memory);
 
 	if (r == 0)
-		(void)furca_lane_ring_turn(lane); /* nothing is in it yet, or frees the lane: the caller is done with it */
+		(void)furca_lane_ring_turn(
+			lane); /* nothing is in it yet, or frees the lane: the caller is done with it */
 	return r;
 }
 
 bool furca_lane_ring_send(struct lane *lane, const struct furca_buf *frame)
 {
 	/* What waits for the socket goes first; an index that is impossible is left to the next turn. */
-	if (!lane->ring.memory || lane->stream.waiting > 0 || furca_ring_write(&lane->ring, frame->data, frame->len) != 1)
+	if (!lane->ring.memory || lane->stream.waiting > 0 ||
+	    furca_ring_write(&lane->ring, frame->data, frame->len) != 1)
 		return false;
 	(void)furca_ring_ring(&lane->ring, false);
 	return true;

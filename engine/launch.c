@@ -150,7 +150,8 @@ static void on_ready(void *owner, struct furca_host *host)
 }
 
 /* A preload that fails costs its benefit only: the imports say why when the code asks for them. */
-static void on_done(void *owner, struct furca_host *host, uint64_t call, struct furca_view body, struct furca_fd *memory)
+static void on_done(void *owner, struct furca_host *host, uint64_t call, struct furca_view body,
+		    struct furca_fd *memory)
 {
 	struct furca_zygote *z = owner;
 	struct furca_view how;
@@ -172,8 +173,9 @@ static void say_why(const struct furca_zygote *z, struct furca_err *err)
 		n--;
 	ssize_t from = n > 300 ? n - 300 : 0;
 	furca_utf8_lossy(&text, bytes + from, (size_t)FURCA_MAX(n - from, 0));
-	(void)furca_fail(err, z->venv ? FURCA_E_ENVIRONMENT : FURCA_E_SYSTEM, 0, "the %s interpreter did not start%s%.*s", z->lang->name,
-			 text.len ? ": " : "", (int)text.len, text.data ? (const char *)text.data : "");
+	(void)furca_fail(err, z->venv ? FURCA_E_ENVIRONMENT : FURCA_E_SYSTEM, 0,
+			 "the %s interpreter did not start%s%.*s", z->lang->name, text.len ? ": " : "", (int)text.len,
+			 text.data ? (const char *)text.data : "");
 }
 
 static void on_dead(void *owner, struct furca_host *host)
@@ -216,8 +218,8 @@ static struct furca_zygote *zygote_of(struct furca_engine *engine, const struct 
 	return NULL;
 }
 
-static struct furca_zygote *zygote_start(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, const char *dir,
-					 struct furca_err *err)
+static struct furca_zygote *zygote_start(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv,
+					 const char *dir, struct furca_err *err)
 {
 	struct furca_zygote *z = calloc(1, sizeof(*z));
 
@@ -299,8 +301,8 @@ static void begin(void *owner)
 	}
 }
 
-struct furca_launch *furca_launch_begin(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, furca_client_id client,
-					furca_launch_fn *fn, void *owner)
+struct furca_launch *furca_launch_begin(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv,
+					furca_client_id client, furca_launch_fn *fn, void *owner)
 {
 	struct furca_launch *launch = calloc(1, sizeof(*launch));
 

@@ -21,8 +21,8 @@ typedef void furca_launch_fn(void *owner, struct furca_host *zygote, const struc
  * environment is held until furca_launch_end, which is due in any case, once: it cancels where nothing was called yet.
  * NULL: no memory, fn is not called.
  */
-struct furca_launch *furca_launch_begin(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv, furca_client_id client,
-					furca_launch_fn *fn, void *owner);
+struct furca_launch *furca_launch_begin(struct furca_engine *engine, const struct furca_lang *lang, uint64_t venv,
+					furca_client_id client, furca_launch_fn *fn, void *owner);
 void furca_launch_end(struct furca_launch *launch);
 
 /* Whether it is still waiting for an environment to be built. */

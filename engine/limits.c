@@ -89,7 +89,8 @@ static int sweep_once(struct furca_engine *engine, uint64_t tag)
 		struct rlimit limit;
 		struct stat_line line;
 
-		if (prlimit(pid, RLIMIT_RTTIME, NULL, &limit) < 0 || limit.rlim_max != TAG_BASE + tag || is_host(engine, pid))
+		if (prlimit(pid, RLIMIT_RTTIME, NULL, &limit) < 0 || limit.rlim_max != TAG_BASE + tag ||
+		    is_host(engine, pid))
 			continue;
 		struct furca_proc proc;
 		if (furca_proc_open(pid, &proc) < 0)
@@ -178,10 +179,12 @@ int furca_limits_apply(struct furca_host *host, const struct furca_limits *limit
 	int r;
 
 	if (limits->processes && !furca_cgroups_processes(cgroups))
-		return furca_fail_suggest(err, FURCA_E_LIMIT, 0, "Remove limits.processes, or run furca where control groups are writable.",
+		return furca_fail_suggest(err, FURCA_E_LIMIT, 0,
+					  "Remove limits.processes, or run furca where control groups are writable.",
 					  "The number of processes cannot be bounded here");
 	if (memory || limits->processes) {
-		struct furca_cgroup *group = furca_cgroup_new(cgroups, memory ? limits->memory_bytes : 0, limits->processes, err);
+		struct furca_cgroup *group =
+			furca_cgroup_new(cgroups, memory ? limits->memory_bytes : 0, limits->processes, err);
 
 		if (!group)
 			return -EIO;
@@ -264,8 +267,8 @@ int furca_limits_signal_children(const struct furca_host *host, int sig, int64_t
 		    signalled_before(signalled, pid, line.start) || furca_proc_open(pid, &proc) < 0)
 			continue;
 		/* Looked at again now that the number is held: it is the same. */
-		if (read_stat(pid, &again) && again.start == line.start && works_for(pid, &again, root, own.session, host->tag) &&
-		    furca_proc_signal(&proc, sig) == 0) {
+		if (read_stat(pid, &again) && again.start == line.start &&
+		    works_for(pid, &again, root, own.session, host->tag) && furca_proc_signal(&proc, sig) == 0) {
 			struct furca_signalled one = {pid, line.start};
 
 			(void)furca_buf_append(signalled, &one, sizeof(one));
@@ -350,8 +353,10 @@ uint64_t furca_limits_tag_of(pid_t pid)
 {
 	struct rlimit limit;
 
-	return prlimit(pid, RLIMIT_RTTIME, NULL, &limit) == 0 && limit.rlim_max > TAG_BASE && limit.rlim_max < 2 * TAG_BASE
-		       ? limit.rlim_max - TAG_BASE : 0;
+	return prlimit(pid, RLIMIT_RTTIME, NULL, &limit) == 0 && limit.rlim_max > TAG_BASE &&
+			       limit.rlim_max < 2 * TAG_BASE
+		       ? limit.rlim_max - TAG_BASE
+		       : 0;
 }
 
 bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host)

@@ -7,9 +7,9 @@
 /* One process, or the pristine state, which has none. */
 struct one {
 	const char *role;
-	const struct furca_host *host;	  /* NULL: none */
+	const struct furca_host *host;	   /* NULL: none */
 	const struct furca_commit *commit; /* NULL: no state of its own */
-	const struct furca_call *call;	  /* under way in it, or NULL */
+	const struct furca_call *call;	   /* under way in it, or NULL */
 	bool serves;
 };
 
@@ -20,7 +20,8 @@ static void each_commit(const struct furca_session *s, one_fn *fn, void *data)
 	const struct furca_host *source = furca_read_source(s);
 
 	for (const struct furca_commit *c = s->top; c; c = c->below)
-		fn(data, &(struct one){c->host || !c->standing ? "snapshot" : "pristine", c->host, c, NULL, c->host && c->host == source});
+		fn(data, &(struct one){c->host || !c->standing ? "snapshot" : "pristine", c->host, c, NULL,
+				       c->host && c->host == source});
 	for (const struct furca_commit *c = s->labelled; c; c = c->below)
 		fn(data, &(struct one){"checkpoint", c->host, c, NULL, false});
 }
@@ -31,7 +32,8 @@ static void each(const struct furca_session *s, one_fn *fn, void *data)
 		fn(data, &(struct one){"live", s->live, NULL, s->running, furca_read_source(s) == s->live});
 	each_commit(s, fn, data);
 	if (s->parked)
-		fn(data, &(struct one){"parked copy", s->parked, s->top, NULL, s->parked_ready && s->top && s->top->version == s->version});
+		fn(data, &(struct one){"parked copy", s->parked, s->top, NULL,
+				       s->parked_ready && s->top && s->top->version == s->version});
 	for (const struct furca_call *call = s->engine->calls; call; call = call->next)
 		if (call->session == s && call->own_host && call->host)
 			fn(data, &(struct one){"copy", call->host, NULL, call, false});
@@ -66,7 +68,8 @@ static void pack_call(msgpack_packer *pk, const struct furca_call *call)
 	furca_pack_text(pk, "state_mode");
 	furca_pack_text(pk, furca_mode_word(call->plan.mode));
 	furca_pack_text(pk, "running_s");
-	msgpack_pack_double(pk, (double)(furca_now_us() - (call->started_us ? call->started_us : call->asked_us)) / 1e6);
+	msgpack_pack_double(pk,
+			    (double)(furca_now_us() - (call->started_us ? call->started_us : call->asked_us)) / 1e6);
 }
 
 static void pack(void *data, const struct one *one)

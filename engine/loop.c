@@ -78,9 +78,10 @@ int furca_loop_new(struct furca_loop **ret, struct furca_err *err)
 	int r = ring_setup(loop);
 	if (r < 0) {
 		furca_ops_free(loop->ops);
-		return furca_fail_suggest(err, FURCA_E_SYSTEM, -r,
-					  "io_uring must be allowed: see kernel.io_uring_disabled and the container's system call filter.",
-					  "cannot make an io_uring");
+		return furca_fail_suggest(
+			err, FURCA_E_SYSTEM, -r,
+			"io_uring must be allowed: see kernel.io_uring_disabled and the container's system call filter.",
+			"cannot make an io_uring");
 	}
 	/* A child that only forks (the init) must not hold the ring by its mappings: it would outlive us, and what it waits on too. */
 	r = io_uring_ring_dontfork(&loop->ring);
@@ -168,7 +169,8 @@ void furca_op_arm(struct furca_loop *loop, struct op *op, furca_op_id id)
 		}
 		break;
 	case OP_SEND:
-		io_uring_prep_send(sqe, op->fd, op->buf.data + op->sent, op->buf.len - op->sent, MSG_NOSIGNAL | MSG_WAITALL);
+		io_uring_prep_send(sqe, op->fd, op->buf.data + op->sent, op->buf.len - op->sent,
+				   MSG_NOSIGNAL | MSG_WAITALL);
 		break;
 	case OP_POLL:
 		op->multi = loop->multi_poll;
@@ -192,7 +194,8 @@ void furca_op_arm(struct furca_loop *loop, struct op *op, furca_op_id id)
 	op->sequence = loop->sequence;
 }
 
-static struct op *add(struct furca_loop *loop, enum op_kind kind, int fd, void (*fn)(void), void *owner, furca_op_id *ret)
+static struct op *add(struct furca_loop *loop, enum op_kind kind, int fd, void (*fn)(void), void *owner,
+		      furca_op_id *ret)
 {
 	struct op *op = furca_ops_add(loop->ops, ret);
 
@@ -205,7 +208,8 @@ static struct op *add(struct furca_loop *loop, enum op_kind kind, int fd, void (
 	return op;
 }
 
-static int start(struct furca_loop *loop, enum op_kind kind, int fd, unsigned events, void (*fn)(void), void *owner, furca_op_id *ret)
+static int start(struct furca_loop *loop, enum op_kind kind, int fd, unsigned events, void (*fn)(void), void *owner,
+		 furca_op_id *ret)
 {
 	struct op *op = add(loop, kind, fd, fn, owner, ret);
 
@@ -231,7 +235,8 @@ int furca_loop_poll(struct furca_loop *loop, int fd, unsigned events, furca_poll
 	return start(loop, OP_POLL, fd, events, (void (*)(void))fn, owner, ret);
 }
 
-int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furca_sent_fn *fn, void *owner, furca_op_id *ret)
+int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furca_sent_fn *fn, void *owner,
+		    furca_op_id *ret)
 {
 	struct op *op = add(loop, OP_SEND, fd, (void (*)(void))fn, owner, ret);
 
@@ -242,7 +247,8 @@ int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furc
 	return 0;
 }
 
-int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_futex_fn *fn, void *owner, furca_op_id *ret)
+int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_futex_fn *fn, void *owner,
+		     furca_op_id *ret)
 {
 	struct op *op = loop->futexes ? add(loop, OP_FUTEX, -1, (void (*)(void))fn, owner, ret) : NULL;
 
@@ -407,7 +413,9 @@ static void dispatch(struct furca_loop *loop, const struct io_uring_cqe *cqe)
 		break;
 	case OP_RECV:
 		if (cqe->flags & IORING_CQE_F_BUFFER)
-			furca_loop_received(loop, op, id, cqe->res, loop->bytes + (size_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT) * FURCA_LOOP_BUFFER);
+			furca_loop_received(loop, op, id, cqe->res,
+					    loop->bytes + (size_t)(cqe->flags >> IORING_CQE_BUFFER_SHIFT) *
+								  FURCA_LOOP_BUFFER);
 		else if (op->multi || cqe->res < 0)
 			furca_loop_received(loop, op, id, cqe->res, loop->scratch);
 		else

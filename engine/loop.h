@@ -75,7 +75,8 @@ int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_stopped
  * begun may still go out.
  */
 typedef void furca_sent_fn(void *owner, int result, struct furca_buf *buf);
-int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furca_sent_fn *fn, void *owner, furca_op_id *ret);
+int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furca_sent_fn *fn, void *owner,
+		    furca_op_id *ret);
 
 /*
  * Tells of poll(2) events until cancelled. Edge-triggered: fn reads until EAGAIN. On POLLHUP or POLLERR or once it has seen what it waited
@@ -89,7 +90,8 @@ int furca_loop_poll(struct furca_loop *loop, int fd, unsigned events, furca_poll
  * Linux 6.7). The word may be unmapped once the operation was cancelled.
  */
 typedef void furca_futex_fn(void *owner);
-int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_futex_fn *fn, void *owner, furca_op_id *ret);
+int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_futex_fn *fn, void *owner,
+		     furca_op_id *ret);
 bool furca_loop_has_futex(const struct furca_loop *loop);
 
 /* Calls fn once at or soon after `deadline_us` (base/clock.h); FURCA_NEVER never comes but can be cancelled. */
@@ -101,13 +103,14 @@ int furca_loop_defer(struct furca_loop *loop, furca_timer_fn *fn, void *owner, f
 
 /* Blocks the signals of `set` in this thread and calls fn for each that comes. */
 typedef void furca_signal_fn(void *owner, int signo);
-int furca_loop_signals(struct furca_loop *loop, const sigset_t *set, furca_signal_fn *fn, void *owner, furca_op_id *ret);
+int furca_loop_signals(struct furca_loop *loop, const sigset_t *set, furca_signal_fn *fn, void *owner,
+		       furca_op_id *ret);
 
 struct furca_loop_stats {
-	uint32_t operations;	 /* in flight, timers included */
-	uint64_t completions;	 /* handled */
-	uint64_t stale;		 /* that came after their operation's end */
-	uint64_t enters;	 /* waits */
+	uint32_t operations;  /* in flight, timers included */
+	uint64_t completions; /* handled */
+	uint64_t stale;	      /* that came after their operation's end */
+	uint64_t enters;      /* waits */
 	bool multishot_recv, multishot_accept, multishot_poll, provided_buffers;
 };
 

@@ -11,16 +11,16 @@ enum op_kind { OP_ACCEPT, OP_RECV, OP_SEND, OP_POLL, OP_TIMER, OP_DEFER, OP_SIGN
 
 struct op {
 	enum op_kind kind;
-	bool armed;	   /* the kernel has it: a completion is to come */
-	bool detached;	   /* cancelled: its function is not called any more, the slot waits for the last completion */
+	bool armed;    /* the kernel has it: a completion is to come */
+	bool detached; /* cancelled: its function is not called any more, the slot waits for the last completion */
 	bool paused;
 	furca_stopped_fn *stopped; /* of a receive that is to end: called once nothing more will come by it */
-	bool multi;	   /* was asked for in the newer form */
+	bool multi;		   /* was asked for in the newer form */
 	bool in_heap;
 	int fd;
-	unsigned events;   /* of a futex: the value */
+	unsigned events; /* of a futex: the value */
 	const uint32_t *word;
-	void (*fn)(void);  /* of the type that belongs to `kind` */
+	void (*fn)(void); /* of the type that belongs to `kind` */
 	void *owner;
 	uint64_t sequence; /* of its submission */
 	struct furca_buf buf;

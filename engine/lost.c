@@ -27,7 +27,13 @@ static int collect(void *user, const struct furca_store_session *row)
 
 	if (!lang || !(lost = calloc(1, sizeof(*lost))))
 		return 0;
-	*lost = (struct furca_lost){*first, lang, row->venv_id, row->session_id, row->calls, row->used_at, row->name ? strdup(row->name) : NULL};
+	*lost = (struct furca_lost){*first,
+				    lang,
+				    row->venv_id,
+				    row->session_id,
+				    row->calls,
+				    row->used_at,
+				    row->name ? strdup(row->name) : NULL};
 	*first = lost;
 	return 0;
 }
@@ -37,7 +43,8 @@ struct furca_lost *furca_lost_read(struct furca_engine *engine)
 	struct furca_lost *first = NULL;
 	struct furca_err err = FURCA_ERR_INIT;
 
-	if (furca_store_session_each(engine->store, collect, &first, &err) < 0 || furca_store_session_clear(engine->store, &err) < 0)
+	if (furca_store_session_each(engine->store, collect, &first, &err) < 0 ||
+	    furca_store_session_clear(engine->store, &err) < 0)
 		furca_log_err("engine", "sessions of the last engine", &err);
 	return first;
 }
@@ -72,9 +79,11 @@ void furca_lost_tell(struct furca_engine *engine, struct furca_session *s, struc
 			continue;
 		if (gmtime_r(&used, &tm))
 			(void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S UTC", &tm);
-		(void)furca_buf_printf(&s->note, "The state of the earlier session (%llu calls, last used %s) was lost when the engine ended: "
-						 "this call began in an empty session. Build again what it needs.",
-				       (unsigned long long)lost->calls, when);
+		(void)furca_buf_printf(
+			&s->note,
+			"The state of the earlier session (%llu calls, last used %s) was lost when the engine ended: "
+			"this call began in an empty session. Build again what it needs.",
+			(unsigned long long)lost->calls, when);
 		*at = lost->next;
 		lost->next = NULL;
 		furca_lost_free(lost);
@@ -107,6 +116,7 @@ void furca_lost_forget(struct furca_session *s)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 
-	if (s->noted_at > 0 && furca_store_session_remove(s->engine->store, s->entry.key.lang->name, s->entry.key.venv, s->entry.key.id, &err) < 0)
+	if (s->noted_at > 0 && furca_store_session_remove(s->engine->store, s->entry.key.lang->name, s->entry.key.venv,
+							  s->entry.key.id, &err) < 0)
 		furca_log_err("engine", "note of a session", &err);
 }

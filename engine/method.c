@@ -13,13 +13,16 @@ int furca_method_known(struct furca_view args, const char *const *known, size_t 
 	struct furca_value map, key, value;
 
 	if (furca_value_of(args, &map) < 0 || map.kind != FURCA_MAP)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Send one map of named arguments.", "The arguments must be one map.");
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Send one map of named arguments.",
+					  "The arguments must be one map.");
 	struct furca_view inside = furca_value_inside(&map);
 	for (uint32_t i = 0; i < map.count; i++) {
 		bool found = false;
 
-		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &value) < 0 || key.kind != FURCA_STR)
-			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Remove every argument whose name is no text.",
+		if (furca_value_next(&inside, &key) < 0 || furca_value_next(&inside, &value) < 0 ||
+		    key.kind != FURCA_STR)
+			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+						  "Remove every argument whose name is no text.",
 						  "The arguments' names must be text.");
 		for (size_t k = 0; k < count && !found; k++)
 			found = furca_view_is(key.bytes, known[k]);
@@ -65,7 +68,8 @@ int furca_method_text(struct furca_view args, const char *key, bool required, si
 
 	if (r <= 0)
 		return r;
-	if (value.kind != FURCA_STR || !furca_view_is_utf8(value.bytes) || memchr(value.bytes.at, 0, furca_view_size(value.bytes)))
+	if (value.kind != FURCA_STR || !furca_view_is_utf8(value.bytes) ||
+	    memchr(value.bytes.at, 0, furca_view_size(value.bytes)))
 		return refuse(key, required, "text (UTF-8 without NUL)", err);
 	if (furca_view_size(value.bytes) > max_bytes) {
 		char what[64];
@@ -115,7 +119,8 @@ static void pack_refusal(msgpack_packer *pk, const struct furca_err *err, const 
 	furca_pack_text(pk, "unchanged");
 }
 
-void furca_method_refuse(struct furca_buf *out, const struct furca_err *err, const char *lines, struct furca_view received)
+void furca_method_refuse(struct furca_buf *out, const struct furca_err *err, const char *lines,
+			 struct furca_view received)
 {
 	msgpack_packer pk;
 

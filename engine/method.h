@@ -28,7 +28,8 @@ int furca_method_uint(struct furca_view args, const char *key, bool required, ui
  * Packs the refusal form: {ok: false, error, error_type, suggestion, received, state: "unchanged"}. `lines` (NULL: none) stand
  * below the error's text. `received` is a packed map, empty for {}.
  */
-void furca_method_refuse(struct furca_buf *out, const struct furca_err *err, const char *lines, struct furca_view received);
+void furca_method_refuse(struct furca_buf *out, const struct furca_err *err, const char *lines,
+			 struct furca_view received);
 
 /* The same as a whole result map, as execute and call_function answer with. */
 void furca_method_refuse_call(struct furca_buf *out, const struct furca_err *err, struct furca_view received);

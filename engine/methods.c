@@ -13,7 +13,8 @@
 
 #include "base/banned.h"
 
-static void refuse(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args, const struct furca_err *err)
+static void refuse(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args,
+		   const struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 
@@ -35,9 +36,10 @@ static void pack_listed(msgpack_packer *pk, const struct furca_session *s, bool 
 	const struct furca_entry *e = &s->entry;
 	char summary[256];
 
-	(void)snprintf(summary, sizeof(summary), "%s session %llu%s%s%s: %llu call%s, %s", e->key.lang->name, (unsigned long long)e->key.id,
-		       e->n_names ? " '" : "", e->n_names ? e->names[0] : "", e->n_names ? "'" : "", (unsigned long long)s->calls,
-		       s->calls == 1 ? "" : "s", furca_session_state_name(s->state));
+	(void)snprintf(summary, sizeof(summary), "%s session %llu%s%s%s: %llu call%s, %s", e->key.lang->name,
+		       (unsigned long long)e->key.id, e->n_names ? " '" : "", e->n_names ? e->names[0] : "",
+		       e->n_names ? "'" : "", (unsigned long long)s->calls, s->calls == 1 ? "" : "s",
+		       furca_session_state_name(s->state));
 	msgpack_pack_map(pk, full ? 14 : 13);
 	furca_pack_text(pk, "attached");
 	furca_pack_bool(pk, s->attached);
@@ -126,7 +128,8 @@ static void one_closed(void *owner)
 	free(c);
 }
 
-static void close_sessions(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_session *only)
+static void close_sessions(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
+			   struct furca_session *only)
 {
 	struct closing now = {engine, client, msgid, 0, 0, only == NULL};
 	struct closing *c = calloc(1, sizeof(*c));
@@ -166,8 +169,8 @@ static void close_session(struct furca_engine *engine, furca_client_id client, u
 	}
 }
 
-static void on_session(struct furca_engine *engine, enum furca_method method, furca_client_id client, uint64_t msgid, struct furca_view args,
-		       const struct furca_selector *selector)
+static void on_session(struct furca_engine *engine, enum furca_method method, furca_client_id client, uint64_t msgid,
+		       struct furca_view args, const struct furca_selector *selector)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_entry *entry = furca_coordinate_find(&engine->registry, selector, NULL, &err);
@@ -178,7 +181,8 @@ static void on_session(struct furca_engine *engine, enum furca_method method, fu
 		refuse(engine, client, msgid, args, &err);
 }
 
-static void selected(struct furca_engine *engine, enum furca_method method, furca_client_id client, uint64_t msgid, struct furca_view args)
+static void selected(struct furca_engine *engine, enum furca_method method, furca_client_id client, uint64_t msgid,
+		     struct furca_view args)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	struct furca_selector selector;
@@ -225,7 +229,8 @@ void furca_engine_request(struct furca_engine *engine, furca_client_id client, u
 			  struct furca_view args)
 {
 	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_call_request call = {.method = method, .client = client, .msgid = msgid, .args = args, .deadline_us = FURCA_NEVER};
+	struct furca_call_request call = {
+		.method = method, .client = client, .msgid = msgid, .args = args, .deadline_us = FURCA_NEVER};
 
 	if (engine->stopping) {
 		(void)furca_fail(&err, FURCA_E_GONE, 0, "The engine is stopping.");
@@ -279,10 +284,12 @@ void furca_engine_limits(struct furca_engine *engine, struct furca_buf *out)
 		const char *key;
 		uint64_t value;
 	} whole[] = {
-		{"max_sessions", engine->registry.max}, {"max_message_bytes", FURCA_MAX_MESSAGE}, {"max_depth", FURCA_MAX_DEPTH},
-		{"max_items", FURCA_MAX_ITEMS}, {"max_in_flight", FURCA_MAX_IN_FLIGHT}, {"max_code_bytes", FURCA_MAX_CODE},
-		{"max_output_bytes", FURCA_MAX_OUTPUT}, {"default_output_bytes", FURCA_DEFAULT_OUTPUT}, {"max_spill_bytes", FURCA_MAX_SPILL},
-		{"max_result_bytes", FURCA_MAX_RESULT}, {"max_queue", FURCA_MAX_QUEUE}, {"undo_depth", engine->config.undo_depth},
+		{"max_sessions", engine->registry.max}, {"max_message_bytes", FURCA_MAX_MESSAGE},
+		{"max_depth", FURCA_MAX_DEPTH},		{"max_items", FURCA_MAX_ITEMS},
+		{"max_in_flight", FURCA_MAX_IN_FLIGHT}, {"max_code_bytes", FURCA_MAX_CODE},
+		{"max_output_bytes", FURCA_MAX_OUTPUT}, {"default_output_bytes", FURCA_DEFAULT_OUTPUT},
+		{"max_spill_bytes", FURCA_MAX_SPILL},	{"max_result_bytes", FURCA_MAX_RESULT},
+		{"max_queue", FURCA_MAX_QUEUE},		{"undo_depth", engine->config.undo_depth},
 		{"max_name", FURCA_MAX_NAME},
 	};
 	msgpack_packer pk;

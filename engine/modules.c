@@ -54,7 +54,8 @@ static void on_spawned(void *owner, struct furca_proc proc, const struct furca_e
 	free(s);
 }
 
-static void spawn(void *user, char *const *argv, char *const *env, const char *cwd, struct furca_fd channel, struct furca_fd errors,
+static void spawn(void *user, char *const *argv, char *const *env, const char *cwd, struct furca_fd channel,
+		  struct furca_fd errors,
 		  void (*spawned)(void *tool, struct furca_proc proc, const struct furca_err *err), void *tool)
 {
 	struct furca_engine *engine = user;
@@ -65,7 +66,8 @@ static void spawn(void *user, char *const *argv, char *const *env, const char *c
 	if (s)
 		*s = (struct spawning){spawned, tool};
 	/* Descriptor 4 is the capability socket of hosts; a tool has none and finds its errors there again. */
-	if (s && furca_fd_dup(errors.n, 3, &fds[1]) == 0 && furca_init_spawn(engine->surface, argv, env, cwd, fds, on_spawned, s) == 0)
+	if (s && furca_fd_dup(errors.n, 3, &fds[1]) == 0 &&
+	    furca_init_spawn(engine->surface, argv, env, cwd, fds, on_spawned, s) == 0)
 		return;
 	furca_fds_done(fds, 3);
 	free(s);
@@ -101,20 +103,23 @@ static void function_call(void *user, const struct furca_function_call *function
 		(void)furca_fail_suggest(&err, FURCA_E_LIMIT, 0, "Call the function within one process, or in a loop.",
 					 "Stored functions call one another more than %d deep.", FURCA_MAX_NESTED);
 	else if (function->origin && !furca_capability_adopt(engine, function->origin, &request))
-		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, "Call it with .stateless() or .read_only(), or in another session.",
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0,
+					 "Call it with .stateless() or .read_only(), or in another session.",
 					 "The function's session is busy with a call that waits for this one.");
 	if (err.code) {
 		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 
 		furca_result_refusal(function->args, NULL, &err, true, &out);
-		furca_functions_finished(engine->functions, function->origin, furca_buf_view(&out), (struct furca_view){0}, NULL);
+		furca_functions_finished(engine->functions, function->origin, furca_buf_view(&out),
+					 (struct furca_view){0}, NULL);
 		return;
 	}
 	furca_call_begin(engine, &request);
 }
 
 /* The session that a host belongs to: as its live process, or as a copy that serves `call`. */
-static struct furca_session *session_of(struct furca_engine *engine, const struct furca_host *host, const struct furca_call *call)
+static struct furca_session *session_of(struct furca_engine *engine, const struct furca_host *host,
+					const struct furca_call *call)
 {
 	if (call && call->session)
 		return call->session;
@@ -152,7 +157,8 @@ static bool from(void *user, furca_function_origin origin, struct furca_view arg
 	return true;
 }
 
-static void reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body, struct furca_fd *memory)
+static void reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body,
+		  struct furca_fd *memory)
 {
 	furca_capability_reply(user, origin, frame, body, memory);
 }
@@ -172,8 +178,9 @@ static bool holder(void *user, uint64_t venv_id, char *buf, size_t size)
 
 int furca_modules_start(struct furca_engine *engine, struct furca_err *err)
 {
-	const struct furca_envs_config config = {.state_dir = engine->state_dir, .workdir = engine->workdir,
-						  .max_bytes = (uint64_t)engine->config.env_max_bytes};
+	const struct furca_envs_config config = {.state_dir = engine->state_dir,
+						 .workdir = engine->workdir,
+						 .max_bytes = (uint64_t)engine->config.env_max_bytes};
 	const struct furca_tool_spawner spawner = {engine, spawn};
 	const struct furca_envs_events env_events = {engine, answer, progress, retire, holder};
 	const struct furca_functions_events events = {engine, answer, function_call, from, reply};
@@ -187,7 +194,8 @@ int furca_modules_start(struct furca_engine *engine, struct furca_err *err)
 	if (r == 0)
 		r = furca_envs_new(engine->loop, engine->store, &config, &spawner, &env_events, &engine->envs, err);
 	if (r == 0)
-		r = furca_functions_new(engine->loop, engine->store, engine->envs, &config, &spawner, &events, &engine->functions, err);
+		r = furca_functions_new(engine->loop, engine->store, engine->envs, &config, &spawner, &events,
+					&engine->functions, err);
 	return r;
 }
 

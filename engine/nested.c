@@ -11,9 +11,10 @@
 
 static int refuse(struct furca_err *err)
 {
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
-				  "Answer the capability first, or use state_mode='read_only' (it sees the last commit) or another session.",
-				  "The session waits for a capability of this client; a stateful call in it would wait for itself.");
+	return furca_fail_suggest(
+		err, FURCA_E_VALIDATION, 0,
+		"Answer the capability first, or use state_mode='read_only' (it sees the last commit) or another session.",
+		"The session waits for a capability of this client; a stateful call in it would wait for itself.");
 }
 
 static void look(void *owner)
@@ -23,8 +24,8 @@ static void look(void *owner)
 	struct furca_err err = FURCA_ERR_INIT;
 
 	call->nested_op = FURCA_OP_NONE;
-	if (call->phase != FURCA_CALL_WAITING || call->began || !s || !s->running || s->running == call || call->stop != FURCA_STOP_NONE ||
-	    !furca_ops_find(call->engine->capability_calls, call->nested_on))
+	if (call->phase != FURCA_CALL_WAITING || call->began || !s || !s->running || s->running == call ||
+	    call->stop != FURCA_STOP_NONE || !furca_ops_find(call->engine->capability_calls, call->nested_on))
 		return;
 	(void)refuse(&err);
 	furca_session_unqueue(s, call);

@@ -11,17 +11,17 @@
 #include "base/fd.h"
 
 struct furca_output {
-	uint64_t total;	      /* bytes that came */
-	size_t max;	      /* bytes kept in memory */
+	uint64_t total; /* bytes that came */
+	size_t max;	/* bytes kept in memory */
 	struct furca_buf head;
-	uint8_t *tail;	      /* ring of max / 2 bytes, once there is more than max */
+	uint8_t *tail; /* ring of max / 2 bytes, once there is more than max */
 	size_t tail_at, tail_size;
-	const char *dir;      /* borrowed: where the file is made; NULL: none is made */
+	const char *dir; /* borrowed: where the file is made; NULL: none is made */
 	struct furca_fd spill;
-	uint64_t spilled;     /* bytes in the file, from the first on */
+	uint64_t spilled; /* bytes in the file, from the first on */
 	uint64_t max_spill;
 	bool spill_failed;
-	uint8_t *map;	      /* of the file, when sealed */
+	uint8_t *map; /* of the file, when sealed */
 };
 
 /* Starts empty. `max` bytes are kept in memory; more goes to a file in `dir`, at most `max_spill` bytes. */

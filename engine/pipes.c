@@ -7,7 +7,7 @@
 
 #include "base/banned.h"
 
-#define MAX_BACKGROUND 16		/* pairs of pipes of earlier calls that a session keeps reading */
+#define MAX_BACKGROUND 16		   /* pairs of pipes of earlier calls that a session keeps reading */
 #define BACKGROUND_BYTES ((size_t)1 << 17) /* kept between two calls: head and tail */
 
 /* Sends what is whole; keeps the beginning of a character for the next time. */
@@ -77,8 +77,9 @@ static void on_bytes(void *owner, int which, const uint8_t *data, size_t n)
 	}
 }
 
-struct furca_pipes *furca_pipes_new(struct furca_engine *engine, struct furca_output output[2], bool stream, furca_client_id client,
-				    uint64_t msgid, struct furca_fd ret_write_ends[2], struct furca_err *err)
+struct furca_pipes *furca_pipes_new(struct furca_engine *engine, struct furca_output output[2], bool stream,
+				    furca_client_id client, uint64_t msgid, struct furca_fd ret_write_ends[2],
+				    struct furca_err *err)
 {
 	struct furca_pipes *p = calloc(1, sizeof(*p));
 	int r = p ? 0 : -ENOMEM;
@@ -122,8 +123,8 @@ void furca_pipes_finish(struct furca_pipes *p)
 	p->stream = false;
 }
 
-struct furca_pipes *furca_pipes_again(struct furca_background *background, uint64_t tag, struct furca_output output[2], bool stream,
-				      furca_client_id client, uint64_t msgid)
+struct furca_pipes *furca_pipes_again(struct furca_background *background, uint64_t tag, struct furca_output output[2],
+				      bool stream, furca_client_id client, uint64_t msgid)
 {
 	struct furca_pipes *p = background->last;
 

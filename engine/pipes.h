@@ -15,7 +15,7 @@ struct furca_background {
 	struct furca_pipes *first; /* of calls that have ended */
 	unsigned count;
 	struct furca_pipes *last; /* of the last call, where nobody but its host can hold them; else NULL */
-	uint64_t newest;	   /* furca_limits_newest when that call ended */
+	uint64_t newest;	  /* furca_limits_newest when that call ended */
 	struct furca_output text;
 };
 
@@ -26,7 +26,7 @@ struct furca_pipes {
 	struct furca_background *background; /* NULL: nobody wants what comes late */
 	struct furca_pipes *next;
 	unsigned open;
-	uint64_t tag;			     /* of the host that has the write ends */
+	uint64_t tag; /* of the host that has the write ends */
 	bool stream;
 	furca_client_id client;
 	uint64_t msgid;
@@ -35,8 +35,9 @@ struct furca_pipes {
 };
 
 /* Makes the pipes; the write ends are given out. NULL with *err. */
-struct furca_pipes *furca_pipes_new(struct furca_engine *engine, struct furca_output output[2], bool stream, furca_client_id client,
-				    uint64_t msgid, struct furca_fd ret_write_ends[2], struct furca_err *err);
+struct furca_pipes *furca_pipes_new(struct furca_engine *engine, struct furca_output output[2], bool stream,
+				    furca_client_id client, uint64_t msgid, struct furca_fd ret_write_ends[2],
+				    struct furca_err *err);
 
 /* Puts bytes into the call's output behind what is in its pipe now, as if its code had written them. */
 void furca_pipes_put(struct furca_pipes *pipes, int which, const uint8_t *data, size_t n);
@@ -48,8 +49,8 @@ void furca_pipes_finish(struct furca_pipes *pipes);
  * The pipes of the session's last call once more, for a call in the same host (`tag`), out of its background. NULL where there are
  * none that can be used.
  */
-struct furca_pipes *furca_pipes_again(struct furca_background *background, uint64_t tag, struct furca_output output[2], bool stream,
-				      furca_client_id client, uint64_t msgid);
+struct furca_pipes *furca_pipes_again(struct furca_background *background, uint64_t tag, struct furca_output output[2],
+				      bool stream, furca_client_id client, uint64_t msgid);
 
 /*
  * Hands finished pipes to a session's background, where they free themselves in time. The oldest goes where there are many.

@@ -11,11 +11,12 @@
 
 #include "base/banned.h"
 
-#define MAX_FILES 200	/* paths of each kind in `changes.files` */
-#define MAX_ATTEMPTS 3	/* copies tried, where their origin dies before they stand */
+#define MAX_FILES 200	   /* paths of each kind in `changes.files` */
+#define MAX_ATTEMPTS 3	   /* copies tried, where their origin dies before they stand */
 #define PARK_AGAIN_US 1000 /* after a read: its client has the answer first */
-#define PARK_LONG_US 20000 /* after a read began that has not ended: making the next copy would compete with a short one for the CPU */
-#define PARK_US 10000	/* after a commit: calls that follow each other closely park nothing */
+#define PARK_LONG_US                                                                                                   \
+	20000 /* after a read began that has not ended: making the next copy would compete with a short one for the CPU */
+#define PARK_US 10000 /* after a commit: calls that follow each other closely park nothing */
 
 struct furca_host *furca_read_source(const struct furca_session *s)
 {
@@ -97,7 +98,8 @@ static void listed(void *owner, struct furca_view body, const struct furca_err *
 	furca_call_finish(call);
 }
 
-static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body, struct furca_fd *memory)
+static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body,
+		    struct furca_fd *memory)
 {
 	struct furca_call *call = owner;
 
@@ -135,7 +137,8 @@ static void on_dead(void *owner, struct furca_host *host)
 
 	if (call->phase == FURCA_CALL_LISTING)
 		return; /* its cell is being asked still */
-	if (call->phase == FURCA_CALL_RUNNING && !call->killed && call->stop == FURCA_STOP_NONE && call->attempts == 0 &&
+	if (call->phase == FURCA_CALL_RUNNING && !call->killed && call->stop == FURCA_STOP_NONE &&
+	    call->attempts == 0 &&
 	    ((safe && call->plan.retry != FURCA_RETRY_NEVER) || call->plan.retry == FURCA_RETRY_ALWAYS)) {
 		call->retried = true;
 		again(call);
@@ -217,7 +220,8 @@ static void cloned(void *owner, struct furca_host *host, struct furca_view body,
 {
 	struct furca_call *call = owner;
 
-	if (err && err->code == FURCA_E_GONE && call->attempts < MAX_ATTEMPTS && call->plan.retry != FURCA_RETRY_NEVER) {
+	if (err && err->code == FURCA_E_GONE && call->attempts < MAX_ATTEMPTS &&
+	    call->plan.retry != FURCA_RETRY_NEVER) {
 		again(call); /* what was to be copied has just died; the session is being repaired */
 		return;
 	}
@@ -237,7 +241,8 @@ static void leave_queue(struct furca_session *s, struct furca_call *call)
 	call->asked_clone_us = furca_now_us();
 	call->queue_us = (uint64_t)(call->asked_clone_us - call->asked_us);
 	s->used_at = furca_wall_s();
-	(void)furca_buf_append(&call->suggestion, s->note.data, s->note.len); /* what was lost; the next stateful call is told too */
+	(void)furca_buf_append(&call->suggestion, s->note.data,
+			       s->note.len); /* what was lost; the next stateful call is told too */
 	call->own_host = true;
 }
 
@@ -305,7 +310,8 @@ static bool refused(struct furca_session *s, struct furca_call *call)
 		return false;
 	leave_queue(s, call);
 	call->own_host = false;
-	(void)furca_fail_suggest(&err, FURCA_E_ISOLATION, 0, "End some processes, or raise the limit (ulimit -u, pids.max).",
+	(void)furca_fail_suggest(&err, FURCA_E_ISOLATION, 0,
+				 "End some processes, or raise the limit (ulimit -u, pids.max).",
 				 "cannot start a process for the copy: a limit on processes is reached");
 	refuse(call, &err);
 	return true;
@@ -316,7 +322,8 @@ bool furca_read_start(struct furca_session *s, struct furca_call *call, bool fir
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_host *from = furca_read_source(s);
 
-	if (!from || (from == s->live && !first_in_queue && (s->attached || s->engine->config.snapshots == FURCA_SNAPSHOT_OFF)))
+	if (!from ||
+	    (from == s->live && !first_in_queue && (s->attached || s->engine->config.snapshots == FURCA_SNAPSHOT_OFF)))
 		return false;
 	if (refused(s, call) || use_parked(s, call))
 		return true;
@@ -431,9 +438,9 @@ static void park_with(struct furca_session *s, struct furca_init *cell)
 
 static bool may_park(const struct furca_session *s)
 {
-	return !s->parked && s->top && !s->engine->config.without && s->top->host && s->top->standing && s->top->version == s->version &&
-	       (s->state == FURCA_S_IDLE || s->state == FURCA_S_BUSY) && s->engine->config.snapshots != FURCA_SNAPSHOT_OFF &&
-	       !s->engine->stopping;
+	return !s->parked && s->top && !s->engine->config.without && s->top->host && s->top->standing &&
+	       s->top->version == s->version && (s->state == FURCA_S_IDLE || s->state == FURCA_S_BUSY) &&
+	       s->engine->config.snapshots != FURCA_SNAPSHOT_OFF && !s->engine->stopping;
 }
 
 static void park_cell(void *owner, struct furca_init *cell, const struct furca_err *err)
@@ -454,7 +461,8 @@ static void park_now(void *owner)
 	s->park_op = FURCA_OP_NONE;
 	if (!may_park(s) || s->park_init)
 		return;
-	struct furca_init *init = furca_host_init_of(s->top->host), *cell = furca_cells_take(s->engine->cells, init, &furca_cell_for_copy);
+	struct furca_init *init = furca_host_init_of(s->top->host),
+			  *cell = furca_cells_take(s->engine->cells, init, &furca_cell_for_copy);
 
 	if (cell)
 		park_with(s, cell);

@@ -56,7 +56,8 @@ struct furca_entry *furca_registry_by_name(const struct furca_registry *registry
 	return NULL;
 }
 
-static struct furca_used_ids *find_used(const struct furca_registry *registry, const struct furca_lang *lang, uint64_t venv)
+static struct furca_used_ids *find_used(const struct furca_registry *registry, const struct furca_lang *lang,
+					uint64_t venv)
 {
 	for (struct furca_used_ids *used = registry->used; used; used = used->next)
 		if (used->lang == lang && used->venv == venv)
@@ -125,10 +126,13 @@ int furca_registry_full(const struct furca_registry *registry, const struct furc
 					  "%u sessions exist, which is the limit.", registry->count);
 	if (other->key.venv)
 		(void)snprintf(venv, sizeof(venv), " and venv_id=%llu", (unsigned long long)other->key.venv);
-	(void)snprintf(advice, sizeof(advice),
-		       "Close a session that is not needed (list_sessions shows them), for example call close_session with session_id=%llu and "
-		       "language='%s'%s first, which is the oldest.", (unsigned long long)other->key.id, other->key.lang->name, venv);
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "%u sessions exist, which is the limit.", registry->count);
+	(void)snprintf(
+		advice, sizeof(advice),
+		"Close a session that is not needed (list_sessions shows them), for example call close_session with session_id=%llu and "
+		"language='%s'%s first, which is the oldest.",
+		(unsigned long long)other->key.id, other->key.lang->name, venv);
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "%u sessions exist, which is the limit.",
+				  registry->count);
 }
 
 int furca_registry_add(struct furca_registry *registry, struct furca_entry *entry, struct furca_err *err)

@@ -8,7 +8,8 @@
 
 #include "base/banned.h"
 
-static void pack_session_named(msgpack_packer *pk, const struct furca_lang *lang, uint64_t venv, uint64_t id, const char *name, size_t n)
+static void pack_session_named(msgpack_packer *pk, const struct furca_lang *lang, uint64_t venv, uint64_t id,
+			       const char *name, size_t n)
 {
 	msgpack_pack_map(pk, 4);
 	furca_pack_text(pk, "language");
@@ -48,7 +49,8 @@ static void pack_call_session(msgpack_packer *pk, const struct furca_call *call)
 	else if (call->session)
 		furca_result_session(pk, &call->session->entry);
 	else if (plan->mode != FURCA_STATELESS && plan->blank) /* the session it would be; blank code makes none */
-		pack_session_named(pk, plan->lang, plan->venv, plan->id, (const char *)plan->name.at, furca_view_size(plan->name));
+		pack_session_named(pk, plan->lang, plan->venv, plan->id, (const char *)plan->name.at,
+				   furca_view_size(plan->name));
 	else
 		msgpack_pack_nil(pk);
 }
@@ -176,7 +178,8 @@ static bool was_refused(const struct furca_call *call)
 
 void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 {
-	bool failed = call->error_type != NULL, copy = call->plan.mode == FURCA_READ_ONLY, refused = failed && was_refused(call);
+	bool failed = call->error_type != NULL, copy = call->plan.mode == FURCA_READ_ONLY,
+	     refused = failed && was_refused(call);
 	uint64_t left_out[2] = {0, 0};
 	msgpack_packer pk;
 
@@ -201,8 +204,7 @@ void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 	furca_pack_bool(&pk, call->created);
 	pack_changes(&pk, call);
 	furca_pack_text(&pk, "isolation");
-	furca_pack_raw(&pk, copy ? furca_buf_view(&call->isolation)
-				 : (struct furca_view){NULL, NULL});
+	furca_pack_raw(&pk, copy ? furca_buf_view(&call->isolation) : (struct furca_view){NULL, NULL});
 	pack_truncated(&pk, call, left_out);
 	furca_pack_text(&pk, "output_id");
 	if (call->output_id)
@@ -221,7 +223,8 @@ void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 }
 
 /* The refusal's own keys; with `execute` a whole result map. */
-void furca_result_refusal(struct furca_view args, const struct furca_plan *plan, const struct furca_err *err, bool execute, struct furca_buf *out)
+void furca_result_refusal(struct furca_view args, const struct furca_plan *plan, const struct furca_err *err,
+			  bool execute, struct furca_buf *out)
 {
 	msgpack_packer pk;
 

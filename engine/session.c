@@ -15,8 +15,8 @@
 
 #include "base/banned.h"
 
-#define MAX_ATTEMPTS 3	   /* clones tried, where the zygote dies before they stand */
-#define CLOSE_US 1000000   /* for EXIT traps and atexit */
+#define MAX_ATTEMPTS 3	 /* clones tried, where the zygote dies before they stand */
+#define CLOSE_US 1000000 /* for EXIT traps and atexit */
 
 static void pump(struct furca_session *session);
 
@@ -25,8 +25,9 @@ void furca_session_step(struct furca_session *s, enum furca_session_event event)
 	int next = furca_session_next(s->state, event);
 
 	if (next < 0) {
-		furca_log(FURCA_LOG_ALERT, "engine", "impossible session=%llu state=%s event=%s", (unsigned long long)s->entry.key.id,
-			  furca_session_state_name(s->state), furca_session_event_name(event));
+		furca_log(FURCA_LOG_ALERT, "engine", "impossible session=%llu state=%s event=%s",
+			  (unsigned long long)s->entry.key.id, furca_session_state_name(s->state),
+			  furca_session_event_name(event));
 		assert(next >= 0);
 		return;
 	}
@@ -107,9 +108,11 @@ int furca_session_enqueue(struct furca_session *s, struct furca_call *call, stru
 {
 	call->session = s;
 	if (s->queued >= FURCA_MAX_QUEUE)
-		return furca_fail_suggest(err, FURCA_E_BUSY, 0, "Call again when calls under way have ended, or use state_mode='stateless' and remove session_id and "
-					  "session_name, or use another session.",
-					  "%u calls are waiting for this session, which is the limit", s->queued);
+		return furca_fail_suggest(
+			err, FURCA_E_BUSY, 0,
+			"Call again when calls under way have ended, or use state_mode='stateless' and remove session_id and "
+			"session_name, or use another session.",
+			"%u calls are waiting for this session, which is the limit", s->queued);
 	*s->last = call;
 	s->last = &call->queue_next;
 	call->queue_next = NULL;
@@ -139,7 +142,8 @@ static void start_failed(struct furca_session *s, const struct furca_err *err)
 {
 	struct furca_call *call = s->first;
 
-	FURCA_AUTO_FREE char *lines = s->launch && furca_launch_lines(s->launch) ? strdup(furca_launch_lines(s->launch)) : NULL;
+	FURCA_AUTO_FREE char *lines =
+		s->launch && furca_launch_lines(s->launch) ? strdup(furca_launch_lines(s->launch)) : NULL;
 
 	furca_session_step(s, FURCA_EV_EMPTY);
 	furca_launch_end(s->launch);
@@ -273,7 +277,8 @@ static bool told_of_loss(struct furca_session *s, struct furca_call *call)
 	s->behind = NULL;
 	if (!state || call->plan.retry == FURCA_RETRY_ALWAYS)
 		return false;
-	furca_call_fail(call, "crashed", "Look at what the session holds, build again what is missing, then run the call again.",
+	furca_call_fail(call, "crashed",
+			"Look at what the session holds, build again what is missing, then run the call again.",
 			"%.*s The call did not run.", (int)s->note.len, (const char *)s->note.data);
 	furca_buf_clear(&s->note);
 	s->repaired = false;
@@ -318,7 +323,8 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
  */
 static bool may_run(struct furca_session *s, struct furca_call *call)
 {
-	if (call->plan.rollback && !call->committed_first && !furca_commit_waits(s) && (!s->top || s->top->version != s->version)) {
+	if (call->plan.rollback && !call->committed_first && !furca_commit_waits(s) &&
+	    (!s->top || s->top->version != s->version)) {
 		call->committed_first = true;
 		furca_commit_make(s, true);
 	}
@@ -351,7 +357,8 @@ static bool was_for_nothing(const struct furca_session *s)
 {
 	if (s->first || s->ever_live || s->running || s->recovering)
 		return false;
-	return s->state == FURCA_S_NEW || (s->state == FURCA_S_STARTING && s->launch && furca_launch_building(s->launch));
+	return s->state == FURCA_S_NEW ||
+	       (s->state == FURCA_S_STARTING && s->launch && furca_launch_building(s->launch));
 }
 
 static void pump(struct furca_session *s)
@@ -387,12 +394,14 @@ static void note_hindrance(const struct furca_session *s, struct furca_call *cal
 	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF || !furca_map_text(body, "hindrance", &why))
 		return;
 	(void)furca_map_text(body, "remedy", &remedy);
-	(void)furca_buf_printf(&call->suggestion, "%sNo snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
-			       call->suggestion.len ? " " : "", (int)furca_view_size(why), (const char *)why.at, (int)furca_view_size(remedy),
-			       (const char *)remedy.at);
+	(void)furca_buf_printf(&call->suggestion,
+			       "%sNo snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
+			       call->suggestion.len ? " " : "", (int)furca_view_size(why), (const char *)why.at,
+			       (int)furca_view_size(remedy), (const char *)remedy.at);
 }
 
-static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body, struct furca_fd *memory)
+static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body,
+			    struct furca_fd *memory)
 {
 	bool changed = true;
 
@@ -422,7 +431,8 @@ static void finish_stateful(struct furca_session *s, struct furca_call *call, st
 	furca_session_wake(s);
 }
 
-static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body, struct furca_fd *memory)
+static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body,
+		    struct furca_fd *memory)
 {
 	struct furca_session *s = owner;
 	struct furca_call *call = s->running;
@@ -437,7 +447,8 @@ static bool may_run_again(const struct furca_call *call, const struct furca_host
 {
 	if (call->killed || call->stop != FURCA_STOP_NONE || call->attempts > 0)
 		return false;
-	return call->plan.retry == FURCA_RETRY_ALWAYS || (call->plan.retry == FURCA_RETRY_SAFE && (!call->began || host->unread));
+	return call->plan.retry == FURCA_RETRY_ALWAYS ||
+	       (call->plan.retry == FURCA_RETRY_SAFE && (!call->began || host->unread));
 }
 
 /* Back to the head of the queue: the code has not begun, or may run again. */
@@ -518,7 +529,8 @@ static void on_dead(void *owner, struct furca_host *host)
 	furca_session_restore(s, call);
 }
 
-const struct furca_host_events furca_session_host_events = {.ready = furca_session_snapshot_ready, .done = on_done, .dead = on_dead};
+const struct furca_host_events furca_session_host_events = {
+	.ready = furca_session_snapshot_ready, .done = on_done, .dead = on_dead};
 
 static void close_late(void *owner)
 {

@@ -15,12 +15,12 @@
 struct furca_commit {
 	struct furca_session *session;
 	struct furca_commit *below;
-	struct furca_host *host; /* a parked snapshot; NULL: the pristine state, had from the zygote */
-	bool standing;		 /* the snapshot is there; until then it is under way */
-	uint64_t version;	 /* calls that changed something, up to it */
-	uint64_t calls;		 /* calls of the session, for words */
-	char *label;		 /* of checkpoint: then it stands apart from the stack */
-	struct furca_call *call; /* operation that waits for it to stand */
+	struct furca_host *host;  /* a parked snapshot; NULL: the pristine state, had from the zygote */
+	bool standing;		  /* the snapshot is there; until then it is under way */
+	uint64_t version;	  /* calls that changed something, up to it */
+	uint64_t calls;		  /* calls of the session, for words */
+	char *label;		  /* of checkpoint: then it stands apart from the stack */
+	struct furca_call *call;  /* operation that waits for it to stand */
 	struct furca_init *asked; /* for its cell; until that is there, nothing has been cloned */
 	struct furca_host *from;  /* what is to be cloned then; NULL: it has gone */
 };
@@ -28,38 +28,39 @@ struct furca_commit {
 struct furca_session {
 	struct furca_entry entry;
 	struct furca_engine *engine;
-	uint64_t owner;			/* of handles that its code is given */
+	uint64_t owner; /* of handles that its code is given */
 	struct furca_session *next_closing;
 	enum furca_session_state state;
-	struct furca_launch *launch;	/* while a process is made; holds the environment for life */
+	struct furca_launch *launch; /* while a process is made; holds the environment for life */
 	struct furca_host *live;
-	struct furca_call *running;	/* the stateful call or operation under way */
+	struct furca_call *running;	  /* the stateful call or operation under way */
 	struct furca_call *first, **last; /* queue */
 	unsigned queued;
 	bool pumping, pump_again;
 
-	struct furca_commit *top;	/* newest first; the last is the pristine one unless it was dropped */
+	struct furca_commit *top; /* newest first; the last is the pristine one unless it was dropped */
 	unsigned commits;
-	struct furca_commit *labelled;	/* checkpoints */
-	bool env_held;			/* by a branch, which was not launched */
-	uint64_t version;		/* of the live state */
-	struct furca_host *parked;	/* a copy of `top`, waiting for a read */
+	struct furca_commit *labelled; /* checkpoints */
+	bool env_held;		       /* by a branch, which was not launched */
+	uint64_t version;	       /* of the live state */
+	struct furca_host *parked;     /* a copy of `top`, waiting for a read */
 	bool parked_ready;
-	unsigned parked_held;		/* barriers it was made with */
-	struct furca_init *park_init;	/* asked for its cell */
+	unsigned parked_held;	      /* barriers it was made with */
+	struct furca_init *park_init; /* asked for its cell */
 	furca_op_id park_op;
 	struct furca_buf parked_isolation;
 	unsigned start_attempts;
-	bool repaired;			/* the next answer says `retried` */
+	bool repaired; /* the next answer says `retried` */
 	bool ever_live;
-	bool attached;			/* its process is not the engine's: no commits, and it ends with it */
-	struct furca_buf note;		/* words that are due in the next answer: what was lost meanwhile */
-	const char *behind;		/* what became of the state then, where the next call must not run unaware: its `state`; else NULL */
-	uint64_t dropped_commits;	/* for want of room */
+	bool attached;	       /* its process is not the engine's: no commits, and it ends with it */
+	struct furca_buf note; /* words that are due in the next answer: what was lost meanwhile */
+	const char *
+		behind; /* what became of the state then, where the next call must not run unaware: its `state`; else NULL */
+	uint64_t dropped_commits; /* for want of room */
 
 	struct furca_background background;
 	furca_op_id restore_op, close_op, pump_op;
-	struct furca_call *recovering;	/* its answer waits for the restore */
+	struct furca_call *recovering; /* its answer waits for the restore */
 	uint64_t calls;
 	double created_at, used_at, noted_at;
 	struct furca_limits limits;
@@ -74,7 +75,8 @@ static inline struct furca_session *furca_session_of(struct furca_entry *entry)
 }
 
 /* Makes and registers a session. NULL with *err. */
-struct furca_session *furca_session_new(struct furca_engine *engine, const struct furca_key *key, struct furca_err *err);
+struct furca_session *furca_session_new(struct furca_engine *engine, const struct furca_key *key,
+					struct furca_err *err);
 
 /* A session that begins with a process of its own, made elsewhere (a branch). Idle at once when `live` has been told to stand. */
 void furca_session_adopt(struct furca_session *session, struct furca_host *live);
@@ -83,8 +85,8 @@ void furca_session_adopt(struct furca_session *session, struct furca_host *live)
  * A session that is a process which runs already: of the selector's name with a new id, or session 0. NULL with *err: it exists, or that process cannot
  * be had. `channel` as furca_host_attach.
  */
-struct furca_session *furca_session_attach(struct furca_engine *engine, const struct furca_selector *selector, struct furca_fd channel,
-					   struct furca_err *err);
+struct furca_session *furca_session_attach(struct furca_engine *engine, const struct furca_selector *selector,
+					   struct furca_fd channel, struct furca_err *err);
 
 /* Puts a call into its queue and looks what can run. -errno where the queue is full. */
 int furca_session_enqueue(struct furca_session *session, struct furca_call *call, struct furca_err *err);

@@ -29,7 +29,8 @@ static const char kept[] = "Files that were written and capabilities that were c
 static void note_lost(struct furca_session *s)
 {
 	furca_buf_clear(&s->note);
-	(void)furca_buf_append_text(&s->note, "The session's process had ended between calls and its state was lost: it is empty now.");
+	(void)furca_buf_append_text(
+		&s->note, "The session's process had ended between calls and its state was lost: it is empty now.");
 	s->behind = "lost";
 }
 
@@ -37,8 +38,11 @@ static void note_lost(struct furca_session *s)
 static void note_behind(struct furca_session *s, const struct furca_commit *top)
 {
 	furca_buf_clear(&s->note);
-	(void)furca_buf_printf(&s->note, "The session's process had ended between calls, before its newest state was kept: it was taken back to "
-					 "its state after call %llu, and what later calls changed is lost.", (unsigned long long)top->calls);
+	(void)furca_buf_printf(
+		&s->note,
+		"The session's process had ended between calls, before its newest state was kept: it was taken back to "
+		"its state after call %llu, and what later calls changed is lost.",
+		(unsigned long long)top->calls);
 	s->behind = "rolled_back";
 }
 
@@ -79,7 +83,9 @@ static void restored(struct furca_session *s)
 	top->host = NULL;
 	top->standing = false;
 	if (call && behind && !call->rolled_back)
-		furca_call_add(call, "The session was rolled back to its state after call %llu; later changes are lost.", (unsigned long long)top->calls);
+		furca_call_add(call,
+			       "The session was rolled back to its state after call %llu; later changes are lost.",
+			       (unsigned long long)top->calls);
 	else if (call && !call->rolled_back)
 		furca_call_add(call, "The session was rolled back to what it was before the call. %s", kept);
 	else if (!call && behind)

@@ -6,13 +6,13 @@
 
 static const signed char next_state[FURCA_S_STATES][FURCA_EV_MAX] = {
 	/*                      START            READY         CALL          DONE          LOST               EMPTY        CLOSE            ENDED */
-	[FURCA_S_NEW]       = {FURCA_S_STARTING, X,            X,            X,            X,                 FURCA_S_NEW, FURCA_S_CLOSING, X},
-	[FURCA_S_STARTING]  = {X,                FURCA_S_IDLE, X,            X,            X,                 FURCA_S_NEW, FURCA_S_CLOSING, X},
-	[FURCA_S_IDLE]      = {X,                X,            FURCA_S_BUSY, X,            FURCA_S_RESTORING, FURCA_S_NEW, FURCA_S_CLOSING, X},
-	[FURCA_S_BUSY]      = {X,                X,            X,            FURCA_S_IDLE, FURCA_S_RESTORING, FURCA_S_NEW, FURCA_S_CLOSING, X},
-	[FURCA_S_RESTORING] = {X,                FURCA_S_IDLE, X,            X,            FURCA_S_RESTORING, FURCA_S_NEW, FURCA_S_CLOSING, X},
-	[FURCA_S_CLOSING]   = {X,                X,            X,            X,            X,                 X,           X,               FURCA_S_DEAD},
-	[FURCA_S_DEAD]      = {X,                X,            X,            X,            X,                 X,           X,               X},
+	[FURCA_S_NEW] = {FURCA_S_STARTING, X, X, X, X, FURCA_S_NEW, FURCA_S_CLOSING, X},
+	[FURCA_S_STARTING] = {X, FURCA_S_IDLE, X, X, X, FURCA_S_NEW, FURCA_S_CLOSING, X},
+	[FURCA_S_IDLE] = {X, X, FURCA_S_BUSY, X, FURCA_S_RESTORING, FURCA_S_NEW, FURCA_S_CLOSING, X},
+	[FURCA_S_BUSY] = {X, X, X, FURCA_S_IDLE, FURCA_S_RESTORING, FURCA_S_NEW, FURCA_S_CLOSING, X},
+	[FURCA_S_RESTORING] = {X, FURCA_S_IDLE, X, X, FURCA_S_RESTORING, FURCA_S_NEW, FURCA_S_CLOSING, X},
+	[FURCA_S_CLOSING] = {X, X, X, X, X, X, X, FURCA_S_DEAD},
+	[FURCA_S_DEAD] = {X, X, X, X, X, X, X, X},
 };
 
 static const char *const state_names[] = {"new", "starting", "idle", "busy", "restoring", "closing", "dead"};

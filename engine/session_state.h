@@ -2,8 +2,8 @@
 #pragma once
 
 enum furca_session_state {
-	FURCA_S_NEW,	   /* no process: not begun, or lost */
-	FURCA_S_STARTING,  /* its process is being made */
+	FURCA_S_NEW,	  /* no process: not begun, or lost */
+	FURCA_S_STARTING, /* its process is being made */
 	FURCA_S_IDLE,
 	FURCA_S_BUSY,	   /* runs a stateful call */
 	FURCA_S_RESTORING, /* its process has died or is taken back; a commit is being promoted */
@@ -13,14 +13,14 @@ enum furca_session_state {
 };
 
 enum furca_session_event {
-	FURCA_EV_START,	  /* a process is asked for */
-	FURCA_EV_READY,	  /* it stands */
-	FURCA_EV_CALL,	  /* a call begins */
-	FURCA_EV_DONE,	  /* it has ended, the process lives */
-	FURCA_EV_LOST,	  /* the process is gone, and there is something to go back to */
-	FURCA_EV_EMPTY,	  /* the process is gone, or could not be made, and there is nothing */
+	FURCA_EV_START, /* a process is asked for */
+	FURCA_EV_READY, /* it stands */
+	FURCA_EV_CALL,	/* a call begins */
+	FURCA_EV_DONE,	/* it has ended, the process lives */
+	FURCA_EV_LOST,	/* the process is gone, and there is something to go back to */
+	FURCA_EV_EMPTY, /* the process is gone, or could not be made, and there is nothing */
 	FURCA_EV_CLOSE,
-	FURCA_EV_ENDED,	  /* the last process has ended */
+	FURCA_EV_ENDED, /* the last process has ended */
 	FURCA_EV_MAX
 };
 

@@ -8,12 +8,14 @@
 
 #include "base/banned.h"
 
-#define SPARE_US 10000 /* from a call to the making of the next one's clone: calls that follow each other closely make none */
+#define SPARE_US                                                                                                       \
+	10000 /* from a call to the making of the next one's clone: calls that follow each other closely make none */
 #define MAX_ATTEMPTS 3 /* clones tried, where the zygote dies before they stand */
 
 static void launched(void *owner, struct furca_host *zygote, const struct furca_err *err);
 
-static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body, struct furca_fd *memory)
+static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body,
+		    struct furca_fd *memory)
 {
 	struct furca_call *call = owner;
 

@@ -13,8 +13,8 @@ struct furca_stats {
 	uint64_t capability_calls, capability_refused;
 	uint64_t freeze_us, clone_us, isolate_us; /* sums over all clones */
 	uint64_t last_clone_us, last_bytes_shared;
-	uint64_t inits;			          /* init processes alive */
-	uint64_t hosts;			          /* host processes alive or about to be */
+	uint64_t inits; /* init processes alive */
+	uint64_t hosts; /* host processes alive or about to be */
 };
 
 /* Packs the answer of the stats method. */

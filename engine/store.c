@@ -43,8 +43,8 @@ static int fail(struct furca_store *store, const char *what, struct furca_err *e
 {
 	int full = sqlite3_errcode(store->db) == SQLITE_FULL;
 
-	return furca_fail(err, full ? FURCA_E_LIMIT : FURCA_E_SYSTEM, sqlite3_system_errno(store->db), "cannot %s in the state directory: %s",
-			  what, sqlite3_errmsg(store->db));
+	return furca_fail(err, full ? FURCA_E_LIMIT : FURCA_E_SYSTEM, sqlite3_system_errno(store->db),
+			  "cannot %s in the state directory: %s", what, sqlite3_errmsg(store->db));
 }
 
 static bool is_damage(int code)
@@ -120,14 +120,16 @@ static int migrate(sqlite3 *db)
 
 static int open_file(struct furca_store *store, const char *path)
 {
-	int code = sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+	int code = sqlite3_open_v2(path, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+				   NULL);
 
 	if (code)
 		return code;
 	(void)sqlite3_extended_result_codes(store->db, 1);
 	(void)sqlite3_busy_timeout(store->db, BUSY_MS);
 	/* A crash of the machine may take the last changes, never the file's order; that is worth no fsync in the engine's thread. */
-	code = sqlite3_exec(store->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA trusted_schema=OFF", NULL, NULL, NULL);
+	code = sqlite3_exec(store->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA trusted_schema=OFF",
+			    NULL, NULL, NULL);
 	if (!code)
 		code = migrate(store->db);
 	return code ? code : check(store->db);
@@ -142,12 +144,14 @@ static int move_aside(const char *path, char **ret_notice, struct furca_err *err
 	for (size_t i = 0; i < FURCA_COUNT(suffix); i++) {
 		FURCA_AUTO_FREE char *from = NULL, *to = NULL;
 
-		if (asprintf(&from, "%s%s", path, suffix[i]) < 0 || asprintf(&to, "%s.damaged-%llu%s", path, stamp, suffix[i]) < 0)
+		if (asprintf(&from, "%s%s", path, suffix[i]) < 0 ||
+		    asprintf(&to, "%s.damaged-%llu%s", path, stamp, suffix[i]) < 0)
 			return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to open the state");
 		if (rename(from, to) < 0 && (i == 0 || errno != ENOENT))
 			return furca_fail(err, FURCA_E_SYSTEM, errno, "cannot move the damaged %s aside", from);
 	}
-	if (asprintf(ret_notice, "the state in %s was damaged; it was moved to %s.damaged-%llu and a new one begun", path, path, stamp) < 0)
+	if (asprintf(ret_notice, "the state in %s was damaged; it was moved to %s.damaged-%llu and a new one begun",
+		     path, path, stamp) < 0)
 		*ret_notice = NULL;
 	return 0;
 }
@@ -196,7 +200,8 @@ void furca_store_free(struct furca_store *store)
  * Runs a statement with parameters by a format: t text (NULL: null), u uint64_t, f double. 0 or -errno. *ret_changes (may be NULL) is how
  * many rows it changed.
  */
-static int run(struct furca_store *store, const char *what, int *ret_changes, struct furca_err *err, const char *sql, const char *format, ...)
+static int run(struct furca_store *store, const char *what, int *ret_changes, struct furca_err *err, const char *sql,
+	       const char *format, ...)
 {
 	AUTO_STATEMENT sqlite3_stmt *statement = NULL;
 	va_list args;
@@ -220,14 +225,18 @@ static int run(struct furca_store *store, const char *what, int *ret_changes, st
 	return 0;
 }
 
-int furca_store_env_put(struct furca_store *store, const struct furca_store_env *row, uint64_t *ret_id, struct furca_err *err)
+int furca_store_env_put(struct furca_store *store, const struct furca_store_env *row, uint64_t *ret_id,
+			struct furca_err *err)
 {
-	static const char add[] = "INSERT INTO env(digest, name, spec, canonical, created_at, built_at, used_at, bytes, failure) "
-				  "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-	static const char replace[] = "INSERT OR REPLACE INTO env(digest, name, spec, canonical, created_at, built_at, used_at, bytes, "
-				      "failure, id) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-	int r = run(store, "keep the environment", NULL, err, row->id ? replace : add, row->id ? "ttttfffutu" : "ttttfffut", row->digest,
-		    row->name, row->spec, row->canonical, row->created_at, row->built_at, row->used_at, row->bytes, row->failure, row->id);
+	static const char add[] =
+		"INSERT INTO env(digest, name, spec, canonical, created_at, built_at, used_at, bytes, failure) "
+		"VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+	static const char replace[] =
+		"INSERT OR REPLACE INTO env(digest, name, spec, canonical, created_at, built_at, used_at, bytes, "
+		"failure, id) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+	int r = run(store, "keep the environment", NULL, err, row->id ? replace : add,
+		    row->id ? "ttttfffutu" : "ttttfffut", row->digest, row->name, row->spec, row->canonical,
+		    row->created_at, row->built_at, row->used_at, row->bytes, row->failure, row->id);
 
 	if (r < 0)
 		return r;
@@ -246,22 +255,30 @@ static const char *text_of(sqlite3_stmt *statement, int column)
 	return (const char *)sqlite3_column_text(statement, column);
 }
 
-int furca_store_env_each(struct furca_store *store, int (*each)(void *user, const struct furca_store_env *row), void *user,
-			 struct furca_err *err)
+int furca_store_env_each(struct furca_store *store, int (*each)(void *user, const struct furca_store_env *row),
+			 void *user, struct furca_err *err)
 {
 	AUTO_STATEMENT sqlite3_stmt *statement = NULL;
 	int code, r = 0;
 
-	if (sqlite3_prepare_v2(store->db, "SELECT id, digest, name, spec, canonical, created_at, built_at, used_at, bytes, failure "
-			       "FROM env ORDER BY id", -1, &statement, NULL))
+	if (sqlite3_prepare_v2(
+		    store->db,
+		    "SELECT id, digest, name, spec, canonical, created_at, built_at, used_at, bytes, failure "
+		    "FROM env ORDER BY id",
+		    -1, &statement, NULL))
 		return fail(store, "read the environments", err);
 	while ((code = sqlite3_step(statement)) == SQLITE_ROW && r == 0) {
 		struct furca_store_env row = {
 			.id = (uint64_t)sqlite3_column_int64(statement, 0),
-			.digest = text_of(statement, 1), .name = text_of(statement, 2), .spec = text_of(statement, 3),
-			.canonical = text_of(statement, 4), .created_at = sqlite3_column_double(statement, 5),
-			.built_at = sqlite3_column_double(statement, 6), .used_at = sqlite3_column_double(statement, 7),
-			.bytes = (uint64_t)sqlite3_column_int64(statement, 8), .failure = text_of(statement, 9),
+			.digest = text_of(statement, 1),
+			.name = text_of(statement, 2),
+			.spec = text_of(statement, 3),
+			.canonical = text_of(statement, 4),
+			.created_at = sqlite3_column_double(statement, 5),
+			.built_at = sqlite3_column_double(statement, 6),
+			.used_at = sqlite3_column_double(statement, 7),
+			.bytes = (uint64_t)sqlite3_column_int64(statement, 8),
+			.failure = text_of(statement, 9),
 		};
 		r = each(user, &row);
 	}
@@ -270,33 +287,43 @@ int furca_store_env_each(struct furca_store *store, int (*each)(void *user, cons
 
 int furca_store_function_put(struct furca_store *store, const struct furca_store_function *row, struct furca_err *err)
 {
-	return run(store, "keep the function", NULL, err,
-		   "INSERT OR REPLACE INTO function(name, language, source, venv_id, capabilities, doc, created_at, changed_at) "
-		   "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)", "tttuttff",
-		   row->name, row->language, row->source, row->venv_id, row->capabilities, row->doc, row->created_at, row->changed_at);
+	return run(
+		store, "keep the function", NULL, err,
+		"INSERT OR REPLACE INTO function(name, language, source, venv_id, capabilities, doc, created_at, changed_at) "
+		"VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+		"tttuttff", row->name, row->language, row->source, row->venv_id, row->capabilities, row->doc,
+		row->created_at, row->changed_at);
 }
 
 int furca_store_function_remove(struct furca_store *store, const char *name, struct furca_err *err)
 {
-	int changes = 0, r = run(store, "forget the function", &changes, err, "DELETE FROM function WHERE name = ?1", "t", name);
+	int changes = 0,
+	    r = run(store, "forget the function", &changes, err, "DELETE FROM function WHERE name = ?1", "t", name);
 
 	return r < 0 ? r : changes > 0;
 }
 
-int furca_store_function_each(struct furca_store *store, int (*each)(void *user, const struct furca_store_function *row),
-			      void *user, struct furca_err *err)
+int furca_store_function_each(struct furca_store *store,
+			      int (*each)(void *user, const struct furca_store_function *row), void *user,
+			      struct furca_err *err)
 {
 	AUTO_STATEMENT sqlite3_stmt *statement = NULL;
 	int code, r = 0;
 
-	if (sqlite3_prepare_v2(store->db, "SELECT name, language, source, venv_id, capabilities, doc, created_at, changed_at "
-			       "FROM function ORDER BY name", -1, &statement, NULL))
+	if (sqlite3_prepare_v2(store->db,
+			       "SELECT name, language, source, venv_id, capabilities, doc, created_at, changed_at "
+			       "FROM function ORDER BY name",
+			       -1, &statement, NULL))
 		return fail(store, "read the functions", err);
 	while ((code = sqlite3_step(statement)) == SQLITE_ROW && r == 0) {
 		struct furca_store_function row = {
-			.name = text_of(statement, 0), .language = text_of(statement, 1), .source = text_of(statement, 2),
-			.venv_id = (uint64_t)sqlite3_column_int64(statement, 3), .capabilities = text_of(statement, 4),
-			.doc = text_of(statement, 5), .created_at = sqlite3_column_double(statement, 6),
+			.name = text_of(statement, 0),
+			.language = text_of(statement, 1),
+			.source = text_of(statement, 2),
+			.venv_id = (uint64_t)sqlite3_column_int64(statement, 3),
+			.capabilities = text_of(statement, 4),
+			.doc = text_of(statement, 5),
+			.created_at = sqlite3_column_double(statement, 6),
 			.changed_at = sqlite3_column_double(statement, 7),
 		};
 		r = each(user, &row);
@@ -308,15 +335,17 @@ int furca_store_session_put(struct furca_store *store, const struct furca_store_
 {
 	return run(store, "note the session", NULL, err,
 		   "INSERT OR REPLACE INTO session(language, venv_id, session_id, name, calls, created_at, used_at) "
-		   "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)", "tuutuff",
-		   row->language, row->venv_id, row->session_id, row->name, row->calls, row->created_at, row->used_at);
+		   "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+		   "tuutuff", row->language, row->venv_id, row->session_id, row->name, row->calls, row->created_at,
+		   row->used_at);
 }
 
 int furca_store_session_remove(struct furca_store *store, const char *language, uint64_t venv_id, uint64_t session_id,
 			       struct furca_err *err)
 {
-	return run(store, "forget the session", NULL, err, "DELETE FROM session WHERE language = ?1 AND venv_id = ?2 AND session_id = ?3",
-		   "tuu", language, venv_id, session_id);
+	return run(store, "forget the session", NULL, err,
+		   "DELETE FROM session WHERE language = ?1 AND venv_id = ?2 AND session_id = ?3", "tuu", language,
+		   venv_id, session_id);
 }
 
 int furca_store_session_clear(struct furca_store *store, struct furca_err *err)
@@ -330,14 +359,19 @@ int furca_store_session_each(struct furca_store *store, int (*each)(void *user, 
 	AUTO_STATEMENT sqlite3_stmt *statement = NULL;
 	int code, r = 0;
 
-	if (sqlite3_prepare_v2(store->db, "SELECT language, venv_id, session_id, name, calls, created_at, used_at FROM session "
-			       "ORDER BY language, venv_id, session_id", -1, &statement, NULL))
+	if (sqlite3_prepare_v2(store->db,
+			       "SELECT language, venv_id, session_id, name, calls, created_at, used_at FROM session "
+			       "ORDER BY language, venv_id, session_id",
+			       -1, &statement, NULL))
 		return fail(store, "read the sessions", err);
 	while ((code = sqlite3_step(statement)) == SQLITE_ROW && r == 0) {
 		struct furca_store_session row = {
-			.language = text_of(statement, 0), .venv_id = (uint64_t)sqlite3_column_int64(statement, 1),
-			.session_id = (uint64_t)sqlite3_column_int64(statement, 2), .name = text_of(statement, 3),
-			.calls = (uint64_t)sqlite3_column_int64(statement, 4), .created_at = sqlite3_column_double(statement, 5),
+			.language = text_of(statement, 0),
+			.venv_id = (uint64_t)sqlite3_column_int64(statement, 1),
+			.session_id = (uint64_t)sqlite3_column_int64(statement, 2),
+			.name = text_of(statement, 3),
+			.calls = (uint64_t)sqlite3_column_int64(statement, 4),
+			.created_at = sqlite3_column_double(statement, 5),
 			.used_at = sqlite3_column_double(statement, 6),
 		};
 		r = each(user, &row);

@@ -25,25 +25,26 @@ int furca_store_open(const char *dir, struct furca_store **ret, char **ret_notic
 void furca_store_free(struct furca_store *store);
 
 struct furca_store_env {
-	uint64_t id;	       /* the venv_id: 1 and up, never reused; 0 when it is new */
-	const char *digest;    /* of the normalised specification with its interpreter; unique */
-	const char *name;      /* ? */
-	const char *spec;      /* the pyproject.toml text as first given */
-	const char *canonical; /* the normalised specification, canonical JSON */
+	uint64_t id;			      /* the venv_id: 1 and up, never reused; 0 when it is new */
+	const char *digest;		      /* of the normalised specification with its interpreter; unique */
+	const char *name;		      /* ? */
+	const char *spec;		      /* the pyproject.toml text as first given */
+	const char *canonical;		      /* the normalised specification, canonical JSON */
 	double created_at, built_at, used_at; /* wall seconds; 0: never */
-	uint64_t bytes;	       /* size on disk when built */
-	const char *failure;   /* ? why the last build failed */
+	uint64_t bytes;			      /* size on disk when built */
+	const char *failure;		      /* ? why the last build failed */
 };
 
 /* Adds a row (id 0: a new id is chosen and stored in *ret_id) or replaces the one with that id. ret_id may be NULL. */
-int furca_store_env_put(struct furca_store *store, const struct furca_store_env *row, uint64_t *ret_id, struct furca_err *err);
+int furca_store_env_put(struct furca_store *store, const struct furca_store_env *row, uint64_t *ret_id,
+			struct furca_err *err);
 int furca_store_env_remove(struct furca_store *store, uint64_t id, struct furca_err *err);
 /* Calls `each` for every row, by id. Stops at the first nonzero return and returns it. */
-int furca_store_env_each(struct furca_store *store, int (*each)(void *user, const struct furca_store_env *row), void *user,
-			 struct furca_err *err);
+int furca_store_env_each(struct furca_store *store, int (*each)(void *user, const struct furca_store_env *row),
+			 void *user, struct furca_err *err);
 
 struct furca_store_function {
-	const char *name;	  /* unique */
+	const char *name; /* unique */
 	const char *language, *source;
 	uint64_t venv_id;	  /* 0: the own interpreter */
 	const char *capabilities; /* ? JSON list of the names it may call; NULL: all */
@@ -55,8 +56,9 @@ struct furca_store_function {
 int furca_store_function_put(struct furca_store *store, const struct furca_store_function *row, struct furca_err *err);
 /* 1 where it was there, 0 where not, or -errno. */
 int furca_store_function_remove(struct furca_store *store, const char *name, struct furca_err *err);
-int furca_store_function_each(struct furca_store *store, int (*each)(void *user, const struct furca_store_function *row),
-			      void *user, struct furca_err *err);
+int furca_store_function_each(struct furca_store *store,
+			      int (*each)(void *user, const struct furca_store_function *row), void *user,
+			      struct furca_err *err);
 
 /* A session that lived when the row was written; read by the next engine to say "state was lost". */
 struct furca_store_session {

@@ -10,7 +10,7 @@
 #define READ_SIZE 65536
 #define KEEP_SIZE (1U << 20) /* an empty buffer larger than this is given back */
 
-#define GATHER_SIZE 65536	  /* frames are put together up to this */
+#define GATHER_SIZE 65536 /* frames are put together up to this */
 
 static uint64_t kernel_calls;
 

@@ -37,7 +37,7 @@ struct furca_stream {
 	size_t waiting, max_bytes;
 	bool ended, gathers;
 	struct furca_stream_group *group; /* or NULL */
-	unsigned *open_mark; /* tells a loop on the stack that the stream was closed by the callee */
+	unsigned *open_mark;		  /* tells a loop on the stack that the stream was closed by the callee */
 	furca_stream_frame_fn *frame;
 	furca_stream_end_fn *end;
 	void *owner;

@@ -12,8 +12,8 @@
 
 #include "base/banned.h"
 
-#define MAX_LINE (4U << 20)    /* bytes of one line from a tool */
-#define NOT_STARTED_FD 3       /* the lowest descriptor we use: 0, 1 and 2 are the program's */
+#define MAX_LINE (4U << 20) /* bytes of one line from a tool */
+#define NOT_STARTED_FD 3    /* the lowest descriptor we use: 0, 1 and 2 are the program's */
 
 struct furca_tool {
 	struct furca_loop *loop;
@@ -54,7 +54,8 @@ static const char *text_of(json_t *object, const char *key)
 
 static void report_error(struct furca_tool *tool)
 {
-	const char *type = text_of(tool->last, "type"), *text = text_of(tool->last, "error"), *suggestion = text_of(tool->last, "suggestion");
+	const char *type = text_of(tool->last, "type"), *text = text_of(tool->last, "error"),
+		   *suggestion = text_of(tool->last, "suggestion");
 	enum furca_err_code code = FURCA_E_INTERNAL;
 
 	if (type && !strcmp(type, "validation"))
@@ -138,7 +139,8 @@ static void on_data(void *owner, const uint8_t *data, ssize_t n)
 		return;
 	}
 	if (n > 0)
-		(void)furca_fail(&tool->err, FURCA_E_LIMIT, 0, "the helper program sent a line of more than %u bytes", MAX_LINE);
+		(void)furca_fail(&tool->err, FURCA_E_LIMIT, 0, "the helper program sent a line of more than %u bytes",
+				 MAX_LINE);
 	if (n <= 0)
 		tool->reading = FURCA_OP_NONE;
 	close_channel(tool);
@@ -175,7 +177,8 @@ static void on_grace_over(void *owner)
 static void give_grace(struct furca_tool *tool)
 {
 	if (!tool->timer && tool->running)
-		(void)furca_loop_timer(tool->loop, furca_deadline_us(FURCA_TOOL_GRACE_US), on_grace_over, tool, &tool->timer);
+		(void)furca_loop_timer(tool->loop, furca_deadline_us(FURCA_TOOL_GRACE_US), on_grace_over, tool,
+				       &tool->timer);
 }
 
 static void on_spawned(void *owner, struct furca_proc proc, const struct furca_err *err)
@@ -220,8 +223,8 @@ static int open_channel(struct furca_tool *tool, const char *request)
 	return r;
 }
 
-int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *spawner, const struct furca_tool_request *request,
-		     struct furca_tool **ret, struct furca_err *err)
+int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *spawner,
+		     const struct furca_tool_request *request, struct furca_tool **ret, struct furca_err *err)
 {
 	FURCA_AUTO_FD struct furca_fd theirs = FURCA_FD_NONE;
 	FURCA_AUTO_FD struct furca_fd errors = FURCA_FD_NONE;
@@ -230,8 +233,14 @@ int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *s
 
 	if (!tool)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to start a helper program");
-	*tool = (struct furca_tool){.loop = loop, .channel = FURCA_FD_NONE, .proc = FURCA_PROC_NONE, .user = request->user,
-				    .progress = request->progress, .done = request->done, .spawning = true, .open = true};
+	*tool = (struct furca_tool){.loop = loop,
+				    .channel = FURCA_FD_NONE,
+				    .proc = FURCA_PROC_NONE,
+				    .user = request->user,
+				    .progress = request->progress,
+				    .done = request->done,
+				    .spawning = true,
+				    .open = true};
 	tool->in.max = MAX_LINE;
 	r = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
 	if (r == 0) {
@@ -246,8 +255,8 @@ int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *s
 		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot open a helper program's channel");
 	}
 	*ret = tool;
-	spawner->spawn(spawner->user, request->argv, request->env ? request->env : environ, request->cwd, furca_fd_take(&theirs),
-		       furca_fd_take(&errors), on_spawned, tool);
+	spawner->spawn(spawner->user, request->argv, request->env ? request->env : environ, request->cwd,
+		       furca_fd_take(&theirs), furca_fd_take(&errors), on_spawned, tool);
 	return 0;
 }
 

@@ -29,15 +29,15 @@ struct furca_tool_spawner {
 	 * `proc` is handed over; with `err` set it is empty.
 	 */
 	void (*spawn)(void *user, char *const *argv, char *const *env, const char *cwd, struct furca_fd channel,
-		      struct furca_fd errors, void (*spawned)(void *tool, struct furca_proc proc, const struct furca_err *err),
-		      void *tool);
+		      struct furca_fd errors,
+		      void (*spawned)(void *tool, struct furca_proc proc, const struct furca_err *err), void *tool);
 };
 
 struct furca_tool_request {
-	char *const *argv;     /* borrowed for the call */
-	char *const *env;      /* NULL: the engine's own environment */
+	char *const *argv; /* borrowed for the call */
+	char *const *env;  /* NULL: the engine's own environment */
 	const char *cwd;
-	const char *request;   /* one line of JSON; borrowed for the call */
+	const char *request; /* one line of JSON; borrowed for the call */
 	void *user;
 	void (*progress)(void *user, const char *text); /* may be NULL */
 	/*
@@ -48,8 +48,8 @@ struct furca_tool_request {
 };
 
 /* Starts. The tool frees itself after `done`. 0 or -errno (then `done` is not called). */
-int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *spawner, const struct furca_tool_request *request,
-		     struct furca_tool **ret, struct furca_err *err);
+int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *spawner,
+		     const struct furca_tool_request *request, struct furca_tool **ret, struct furca_err *err);
 
 /* Ends it early; `done` still comes, once, when the process has gone. Nothing of it runs after that. */
 void furca_tool_cancel(struct furca_tool *tool);

@@ -82,8 +82,8 @@ static void judge(struct furca_engine *engine, struct sum *sum)
 	host->memory_peak = FURCA_MAX(host->memory_peak, bytes);
 	if (!over)
 		return;
-	furca_log(FURCA_LOG_WARN, "engine", "over its memory pid=%d bytes=%llu limit=%llu", (int)host->proc.pid, (unsigned long long)bytes,
-		  (unsigned long long)host->memory_limit);
+	furca_log(FURCA_LOG_WARN, "engine", "over its memory pid=%d bytes=%llu limit=%llu", (int)host->proc.pid,
+		  (unsigned long long)bytes, (unsigned long long)host->memory_limit);
 	host->over_memory = true;
 	furca_host_kill(host);
 	furca_limits_sweep(engine, host->tag);

@@ -76,20 +76,21 @@ typedef void furca_output_fn(void *user, const char *stream, const char *data, s
 
 struct furca_execute {
 	const char *code;
-	size_t code_size; /* 0: up to the NUL */
-	const char *language;	  /* "python", "bash" */
-	const char *state_mode;	  /* "stateless", "stateful", "read_only" */
+	size_t code_size;	/* 0: up to the NUL */
+	const char *language;	/* "python", "bash" */
+	const char *state_mode; /* "stateless", "stateful", "read_only" */
 	const char *session_name;
 	int64_t session_id, venv_id;
-	double timeout_s;	  /* <= 0: the engine's */
-	const char *on_error;	  /* "keep", "rollback" */
-	const char *retry;	  /* "safe", "always", "never" */
+	double timeout_s;     /* <= 0: the engine's */
+	const char *on_error; /* "keep", "rollback" */
+	const char *retry;    /* "safe", "always", "never" */
 	const char *cwd;
 	uint64_t max_output_bytes;
-	const void *more;	  /* further arguments: a packed map (isolation, limits, env_vars, …) */
+	const void *more; /* further arguments: a packed map (isolation, limits, env_vars, …) */
 	size_t more_size;
-	furca_output_fn *on_output; /* asks for a stream: called with output as it comes, before the call that waits returns */
-	void *user;		    /* its first argument */
+	furca_output_fn
+		*on_output; /* asks for a stream: called with output as it comes, before the call that waits returns */
+	void *user;	    /* its first argument */
 };
 
 #define FURCA_EXECUTE(language_, code_)                                                                                \
@@ -100,18 +101,18 @@ struct furca_execute {
 /* The result map, read. Pointers lie in `packed`'s memory, are NUL-terminated, and NULL where the map has nil. */
 struct furca_result {
 	bool ok;
-	const char *out, *err;	 /* stdout and stderr; never NULL */
+	const char *out, *err; /* stdout and stderr; never NULL */
 	size_t out_size, err_size;
 	const char *result_text;
 	const char *error, *error_type, *suggestion;
-	const char *state;	 /* "committed", "unchanged", "rolled_back", "lost" */
+	const char *state; /* "committed", "unchanged", "rolled_back", "lost" */
 	bool has_exit_code;
 	int64_t exit_code;
 	const char *session_language, *session_name; /* NULL language: no session */
 	int64_t session_id, venv_id;		     /* FURCA_NONE: none */
 	bool session_created, retried;
 	double duration_ms;
-	const void *packed;	 /* the whole map */
+	const void *packed; /* the whole map */
 	size_t packed_size;
 	void *memory;
 };
@@ -120,14 +121,17 @@ struct furca_result {
 void furca_result_done(struct furca_result *result);
 
 /* Runs code and waits for the result, without an end of its own: args->timeout_s is the engine's. */
-int furca_execute(struct furca_client *client, const struct furca_execute *args, struct furca_result *ret, struct furca_error *err);
+int furca_execute(struct furca_client *client, const struct furca_execute *args, struct furca_result *ret,
+		  struct furca_error *err);
 
 /*
  * The same in two steps. Each start is waited for once; `timeout_s` bounds only the wait: after -ETIMEDOUT wait again. Ids are
  * what furca_cancel and read_output take.
  */
-int furca_start(struct furca_client *client, const struct furca_execute *args, uint64_t *ret_id, struct furca_error *err);
-int furca_wait(struct furca_client *client, uint64_t id, double timeout_s, struct furca_result *ret, struct furca_error *err);
+int furca_start(struct furca_client *client, const struct furca_execute *args, uint64_t *ret_id,
+		struct furca_error *err);
+int furca_wait(struct furca_client *client, uint64_t id, double timeout_s, struct furca_result *ret,
+	       struct furca_error *err);
 
 /* Interrupts an execute of this client; its result comes to who waits for it. 1, or 0 where nothing was under way by that id. */
 int furca_cancel(struct furca_client *client, uint64_t id, struct furca_error *err);
@@ -138,8 +142,8 @@ int furca_cancel(struct furca_client *client, uint64_t id, struct furca_error *e
  * Any method of the protocol: `args` is a packed map (NULL: none). *ret is the packed result, malloc'ed; give back by free().
  * -ETIMEDOUT where no answer came in time (a late one is dropped), -EPROTO where the engine answered with a protocol error.
  */
-int furca_call(struct furca_client *client, const char *method, const void *args, size_t args_size, double timeout_s, void **ret,
-	       size_t *ret_size, struct furca_error *err);
+int furca_call(struct furca_client *client, const char *method, const void *args, size_t args_size, double timeout_s,
+	       void **ret, size_t *ret_size, struct furca_error *err);
 
 /* A session in the methods below. Begin with FURCA_SESSION. */
 struct furca_session {
@@ -154,8 +158,8 @@ struct furca_session {
 
 /* list_sessions, inspect_session (`detail` NULL: "names"), close_session, each with the packed result as furca_call gives it. */
 int furca_list_sessions(struct furca_client *client, void **ret, size_t *ret_size, struct furca_error *err);
-int furca_inspect_session(struct furca_client *client, const struct furca_session *session, const char *detail, void **ret,
-			  size_t *ret_size, struct furca_error *err);
+int furca_inspect_session(struct furca_client *client, const struct furca_session *session, const char *detail,
+			  void **ret, size_t *ret_size, struct furca_error *err);
 int furca_close_session(struct furca_client *client, const struct furca_session *session, void **ret, size_t *ret_size,
 			struct furca_error *err);
 
@@ -175,12 +179,12 @@ struct furca_capability_call {
 	size_t args_size;
 	const void *kwargs; /* a packed map */
 	size_t kwargs_size;
-	bool ours;		/* code of this client's own execute… */
-	uint64_t execute_id;	/* …with this id */
-	const char *handle;	/* NULL, or the handle whose method `name` is; not NUL-terminated */
+	bool ours;	     /* code of this client's own execute… */
+	uint64_t execute_id; /* …with this id */
+	const char *handle;  /* NULL, or the handle whose method `name` is; not NUL-terminated */
 	size_t handle_size;
-	uint64_t call_id;	/* the engine's, never used twice in its life */
-	bool read;		/* `name` is an attribute of the handle, not a method: answer by furca_answer_attribute */
+	uint64_t call_id; /* the engine's, never used twice in its life */
+	bool read;	  /* `name` is an attribute of the handle, not a method: answer by furca_answer_attribute */
 	struct furca_answer *answer;
 };
 
@@ -202,8 +206,9 @@ void furca_answer_error(const struct furca_capability_call *call, const char *ty
  * sessions in between. A thread to which a callback hands its work can say so too, with `within` and call->call_id in furca_execute's
  * `more` or furca_call's arguments; where nobody says it, such a call is refused after a second.
  */
-int furca_capability_register(struct furca_client *client, const char *name, const char *effect, const char *doc, const void *params,
-			      size_t params_size, furca_capability_fn *fn, void *user, struct furca_error *err);
+int furca_capability_register(struct furca_client *client, const char *name, const char *effect, const char *doc,
+			      const void *params, size_t params_size, furca_capability_fn *fn, void *user,
+			      struct furca_error *err);
 
 /*
  * Handles: a value that a callback answers with may hold ext 2 with a text of the callback's choice (1 to 200 bytes, no dot). Code gets an object;
@@ -224,9 +229,9 @@ void furca_answer_attribute(const struct furca_capability_call *call, const void
  * attribute. `args` and `kwargs`: a packed array and a packed map, or NULL. The answer as furca_call gives it, {ok: true, value} or {ok: false, error,
  * type, message, traceback}; the value of an attribute is {value} or {method: true}. 0 or -errno. "release_object" {handle} gives it back.
  */
-int furca_object_call(const struct furca_capability_call *call, struct furca_client *client, const char *handle, size_t handle_size,
-		      const char *name, bool read, const void *args, size_t args_size, const void *kwargs, size_t kwargs_size, void **ret,
-		      size_t *ret_size, struct furca_error *err);
+int furca_object_call(const struct furca_capability_call *call, struct furca_client *client, const char *handle,
+		      size_t handle_size, const char *name, bool read, const void *args, size_t args_size,
+		      const void *kwargs, size_t kwargs_size, void **ret, size_t *ret_size, struct furca_error *err);
 
 /* Reads the connection and serves capabilities for `timeout_s`. 0 at its end, -EPIPE where the connection has gone. */
 int furca_serve(struct furca_client *client, double timeout_s, struct furca_error *err);

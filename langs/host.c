@@ -26,7 +26,6 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-
 static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 {
 	furca_pack_text(pk, key);
@@ -121,8 +120,7 @@ static void done_free(struct furca_host_done *done)
 	furca_buf_done(&done->changes);
 }
 
-static void send_done(struct furca_host *host, uint64_t call, const struct furca_host_done *done,
-		      int64_t run_us)
+static void send_done(struct furca_host *host, uint64_t call, const struct furca_host_done *done, int64_t run_us)
 {
 	msgpack_packer pk;
 	char text[FURCA_ERR_TEXT_MAX * 2];
@@ -186,15 +184,19 @@ static void run_parse(const struct furca_frame_view *frame, struct furca_host_ru
 /* Leads the output to the call's pipes, unless it goes on with the last one's (`fds` NULL) or belongs to the program. 0 or -errno. */
 static int place_pipes(struct furca_host *host, struct furca_fd *fds, struct furca_err *err)
 {
-	int r = !fds || host->attached ? 0 : furca_output_begin(&host->output, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), !host->lang->closed_stays);
+	int r = !fds || host->attached ? 0
+				       : furca_output_begin(&host->output, furca_fd_take(&fds[0]),
+							    furca_fd_take(&fds[1]), !host->lang->closed_stays);
 
 	if (r < 0)
 		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot put the call's output pipes in place");
-	return furca_fault(FURCA_FAULT_RUN_BEFORE) < 0 ? furca_fail(err, FURCA_E_SYSTEM, EIO, "failure point run_before") : 0;
+	return furca_fault(FURCA_FAULT_RUN_BEFORE) < 0
+		       ? furca_fail(err, FURCA_E_SYSTEM, EIO, "failure point run_before")
+		       : 0;
 }
 
-static void handle_run(struct furca_host *host, const struct furca_frame_view *frame,
-		       struct furca_fd *fds, size_t n_fds)
+static void handle_run(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds,
+		       size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_host_done done = {.changed = true, .memory = FURCA_FD_NONE};
@@ -214,8 +216,7 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	host->stirred = false;
 	if ((n_fds != 2 && !same) || host->parked) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
-				 host->parked ? "a parked snapshot runs no code"
-					      : "a call needs two pipes");
+				 host->parked ? "a parked snapshot runs no code" : "a call needs two pipes");
 		send_failed(host, frame->call, &err);
 		return;
 	}
@@ -232,8 +233,7 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 		furca_clone_start_timers();
 	host->lang->run(host->data, &run, &done);
 	if (!furca_host_is_self(host))
-		_exit(done.exit_code &
-		      0xff); /* the user's code forked, and its child ran off the end of the code */
+		_exit(done.exit_code & 0xff); /* the user's code forked, and its child ran off the end of the code */
 	if (done.changed && !run.read_only && !host->attached && host->role != FURCA_CLONE_STATELESS)
 		(void)furca_clone_hindered(&done.hindrance);
 	if (furca_fault(FURCA_FAULT_RUN_AFTER) < 0) {
@@ -262,8 +262,8 @@ static void handle_inspect(struct furca_host *host, const struct furca_frame_vie
 	send_frame(host, offset, NULL, 0);
 }
 
-static void send_cloned(struct furca_host *host, uint64_t call,
-			const struct furca_clone_report *report, int pidfd, bool copy)
+static void send_cloned(struct furca_host *host, uint64_t call, const struct furca_clone_report *report, int pidfd,
+			bool copy)
 {
 	msgpack_packer pk;
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 8);
@@ -272,8 +272,7 @@ static void send_cloned(struct furca_host *host, uint64_t call,
 	furca_pack_text(&pk, "isolation");
 	msgpack_pack_map(&pk, copy ? FURCA_BARRIERS : 0);
 	for (int i = 0; copy && i < FURCA_BARRIERS; i++)
-		furca_pack_entry(&pk, furca_barrier_word(i),
-			  report->mechanism[i] ? report->mechanism[i] : "none");
+		furca_pack_entry(&pk, furca_barrier_word(i), report->mechanism[i] ? report->mechanism[i] : "none");
 	pack_uint(&pk, "freeze_us", (uint64_t)report->freeze_us);
 	pack_uint(&pk, "clone_us", (uint64_t)report->clone_us);
 	pack_uint(&pk, "isolate_us", (uint64_t)report->isolate_us);
@@ -296,9 +295,8 @@ static void send_not_cloned(struct furca_host *host, uint64_t call, const struct
 }
 
 /* In the clone: it gets its own channels, and forgets its parent's. */
-static void become_clone(struct furca_host *host, enum furca_clone_role role,
-			 struct furca_fd control, struct furca_fd capability,
-			 const struct furca_clone_report *report)
+static void become_clone(struct furca_host *host, enum furca_clone_role role, struct furca_fd control,
+			 struct furca_fd capability, const struct furca_clone_report *report)
 {
 	furca_fd_done(&host->control);
 	furca_fd_done(&host->capability);
@@ -354,8 +352,7 @@ static void set_label(const struct furca_frame_view *frame)
 	(void)prctl(PR_SET_NAME, name);
 }
 
-static void clone_args(struct furca_host *host, const struct furca_frame_view *frame,
-		       struct furca_clone_args *ret)
+static void clone_args(struct furca_host *host, const struct furca_frame_view *frame, struct furca_clone_args *ret)
 {
 	uint64_t number;
 
@@ -369,8 +366,8 @@ static void clone_args(struct furca_host *host, const struct furca_frame_view *f
 	ret->park_data = host->data;
 }
 
-static void handle_clone(struct furca_host *host, const struct furca_frame_view *frame,
-			 struct furca_fd *fds, size_t n_fds)
+static void handle_clone(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds,
+			 size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_clone_report report = {0};
@@ -388,16 +385,14 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	clone_args(host, frame, &args);
 	if (n_fds < 2 || n_fds > 3 || args.role < FURCA_CLONE_SESSION || args.role > FURCA_CLONE_BRANCH ||
 	    (host->attached && args.role != FURCA_CLONE_COPY)) {
-		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
-				 "a clone needs a role and two or three descriptors");
+		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "a clone needs a role and two or three descriptors");
 		send_not_cloned(host, frame->call, &err);
 		return;
 	}
 	for (int i = 0; i < 2; i++) {
 		r = furca_host_hide(&fds[i]);
 		if (r < 0) {
-			(void)furca_fail(&err, FURCA_E_SYSTEM, -r,
-					 "cannot hide a clone's channels");
+			(void)furca_fail(&err, FURCA_E_SYSTEM, -r, "cannot hide a clone's channels");
 			send_not_cloned(host, frame->call, &err);
 			return;
 		}
@@ -414,8 +409,7 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 		if (n_fds == 3)
 			furca_fd_done(&fds[2]);
 		set_label(frame);
-		become_clone(host, args.role, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]),
-			     &report);
+		become_clone(host, args.role, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), &report);
 		return;
 	}
 	if (host->lang->clone_end)
@@ -449,18 +443,16 @@ static void handle_warm(const struct furca_frame_view *frame)
 	items = furca_value_inside(&pages);
 	while (!furca_value_next(&items, &range)) {
 		pair = furca_value_inside(&range);
-		if (range.kind != FURCA_ARRAY || furca_value_next(&pair, &begin) ||
-		    furca_value_next(&pair, &end) || begin.kind != FURCA_UINT ||
-		    end.kind != FURCA_UINT || end.u <= begin.u)
+		if (range.kind != FURCA_ARRAY || furca_value_next(&pair, &begin) || furca_value_next(&pair, &end) ||
+		    begin.kind != FURCA_UINT || end.kind != FURCA_UINT || end.u <= begin.u)
 			continue;
 		/* What is not mapped here any more is not worth a complaint. */
-		(void)madvise((void *)(uintptr_t)begin.u, (size_t)(end.u - begin.u),
-			      MADV_POPULATE_WRITE);
+		(void)madvise((void *)(uintptr_t)begin.u, (size_t)(end.u - begin.u), MADV_POPULATE_WRITE);
 	}
 }
 
-static enum furca_host_next handle(struct furca_host *host, const struct furca_frame_view *frame,
-			struct furca_fd *fds, size_t n_fds)
+static enum furca_host_next handle(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds,
+				   size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 
@@ -488,8 +480,7 @@ static enum furca_host_next handle(struct furca_host *host, const struct furca_f
 			host->lang->close(host->data);
 		return FURCA_HOST_CLOSED;
 	}
-	(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the engine sent a frame of number %d",
-			 (int)frame->number);
+	(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the engine sent a frame of number %d", (int)frame->number);
 	die(host, &err);
 	return FURCA_HOST_CLOSED;
 }
@@ -557,8 +548,7 @@ int furca_host_serve(struct furca_host *host)
 	return 0;
 }
 
-int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data,
-		    struct furca_err *err)
+int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data, struct furca_err *err)
 {
 	int r;
 
@@ -571,8 +561,7 @@ int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang,
 	if (!r)
 		r = furca_host_hide(&host->capability);
 	if (r < 0)
-		return furca_fail(err, FURCA_E_SYSTEM, -r,
-				  "the engine's channels are not at descriptors %d and %d",
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "the engine's channels are not at descriptors %d and %d",
 				  FURCA_HOST_CONTROL_FD, FURCA_HOST_CAPABILITY_FD);
 	return furca_clone_init(err);
 }

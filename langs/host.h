@@ -31,9 +31,11 @@ struct furca_host_run {
 	struct furca_view function; /* a packed map {name, source, args, kwargs} to run instead of
 				       code; empty: none */
 	bool read_only;
-	struct furca_view frames;   /* the result may hold arrays and frames, for a reader with these versions; at NULL: it may not */
-	int memory;		    /* of the arrays in `function`, borrowed; -1: none */
-	int output[2];		    /* in an attached process: the call's pipes, borrowed, which descriptors 1 and 2 do not lead to; else -1 */
+	struct furca_view
+		frames; /* the result may hold arrays and frames, for a reader with these versions; at NULL: it may not */
+	int memory;	/* of the arrays in `function`, borrowed; -1: none */
+	int output
+		[2]; /* in an attached process: the call's pipes, borrowed, which descriptors 1 and 2 do not lead to; else -1 */
 	size_t max_result, max_text;
 };
 
@@ -43,7 +45,7 @@ struct furca_host_done {
 	const char *how; /* static: ok exception exit interrupted errexit fatal syntax signal exec;
 			    NULL: ok */
 	int exit_code;
-	bool changed; /* false only where nothing in memory differs from before the call */
+	bool changed;		      /* false only where nothing in memory differs from before the call */
 	struct furca_err hindrance;   /* why no snapshot of what changed can be made; code 0: nothing is known of */
 	struct furca_buf error;	      /* UTF-8; empty: none */
 	struct furca_buf suggestion;  /* UTF-8; empty: none */
@@ -62,7 +64,7 @@ struct furca_host_done {
 struct furca_host_lang {
 	const char *language; /* "python" */
 	const char *version;  /* "3.11.2" */
-	bool closed_stays; /* descriptors 1 and 2 that code has closed are not opened again for the
+	bool closed_stays;    /* descriptors 1 and 2 that code has closed are not opened again for the
 			      next call */
 
 	/* Runs the code; fills *ret. May return in a forked child of the user's, which the host
@@ -70,8 +72,7 @@ struct furca_host_lang {
 	void (*run)(void *data, const struct furca_host_run *run, struct furca_host_done *ret);
 
 	/* Appends one packed value (the state of inspect_session) to `out`. Bounded in time. */
-	void (*inspect)(void *data, struct furca_view detail, struct furca_view name,
-			struct furca_buf *out);
+	void (*inspect)(void *data, struct furca_view detail, struct furca_view name, struct furca_buf *out);
 
 	/* Around waiting for the next message; other threads of the language may run in between.
 	 * Not called in a parked snapshot. */
@@ -89,8 +90,7 @@ struct furca_host_lang {
 	void (*clone_begin)(void *data, enum furca_clone_role role);
 	/* In the clone, before its first message. The host's channels are the clone's own already.
 	 */
-	void (*cloned)(void *data, enum furca_clone_role role,
-		       const struct furca_clone_report *report);
+	void (*cloned)(void *data, enum furca_clone_role role, const struct furca_clone_report *report);
 	/* In the process that was cloned, whether that succeeded or not. */
 	void (*clone_end)(void *data);
 	/* Which threads stay parked in a COPY. Async-signal-safe. */
@@ -112,10 +112,10 @@ struct furca_host {
 	enum furca_clone_role role;	     /* 0: a zygote, started and not cloned */
 	bool parked;			     /* a snapshot before PROMOTE */
 	bool read_only;			     /* a copy */
-	bool attached;			     /* a process that runs on its own, and serves when it pumps; its clones are none */
-	bool gone;			     /* attached, and let go by the engine */
-	bool cold;			     /* made for one call, and has not done anything yet */
-	bool stirred;			     /* a signal came since the last call: its handler may have begun anything */
+	bool attached;	     /* a process that runs on its own, and serves when it pumps; its clones are none */
+	bool gone;	     /* attached, and let go by the engine */
+	bool cold;	     /* made for one call, and has not done anything yet */
+	bool stirred;	     /* a signal came since the last call: its handler may have begun anything */
 	unsigned generation; /* counts clones on the way here: lanes of another generation are not
 				ours */
 	struct furca_output output;
@@ -126,8 +126,7 @@ struct furca_host {
  * Takes over the channels at FURCA_HOST_CONTROL_FD and FURCA_HOST_CAPABILITY_FD, moves them out of
  * sight, prepares cloning. `lang` and `data` are borrowed for the life of the host. 0 or -errno.
  */
-int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data,
-		    struct furca_err *err);
+int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang, void *data, struct furca_err *err);
 
 /*
  * Makes the process that calls a host without disturbing it: `control` (taken) is a channel whose other end the engine has been given. Waits some

@@ -75,8 +75,13 @@ int furca_host_attach(struct furca_host *host, const struct furca_host_lang *lan
 	unsigned generation = host->generation + 1; /* lanes of an earlier attachment are not ours */
 	int r;
 
-	*host = (struct furca_host){
-		.lang = lang, .data = data, .control = control, .capability = FURCA_FD_NONE, .pid = getpid(), .generation = generation, .attached = true};
+	*host = (struct furca_host){.lang = lang,
+				    .data = data,
+				    .control = control,
+				    .capability = FURCA_FD_NONE,
+				    .pid = getpid(),
+				    .generation = generation,
+				    .attached = true};
 	r = await_attach(host, err);
 	if (r == 0 && (furca_host_hide(&host->control) < 0 || furca_host_hide(&host->capability) < 0))
 		r = furca_fail(err, FURCA_E_SYSTEM, EMFILE, "cannot move the engine's channels to high numbers");

@@ -17,19 +17,17 @@
  * What an environment's interpreter runs: loads the module from its file, without a look at the
  * working directory, where any name may lie, and without a trace in sys.path.
  */
-static const char python_start[] =
-	"import sys\n"
-	"if sys.path[:1] == ['']: del sys.path[0]\n"
-	"import _imp\n"
-	"from importlib.machinery import ExtensionFileLoader, ModuleSpec\n"
-	"spec = ModuleSpec('_furca_host', ExtensionFileLoader('_furca_host', sys.argv[1]), "
-	"origin=sys.argv[1])\n"
-	"host = _imp.create_dynamic(spec)\n"
-	"_imp.exec_dynamic(host)\n"
-	"host.serve()\n";
+static const char python_start[] = "import sys\n"
+				   "if sys.path[:1] == ['']: del sys.path[0]\n"
+				   "import _imp\n"
+				   "from importlib.machinery import ExtensionFileLoader, ModuleSpec\n"
+				   "spec = ModuleSpec('_furca_host', ExtensionFileLoader('_furca_host', sys.argv[1]), "
+				   "origin=sys.argv[1])\n"
+				   "host = _imp.create_dynamic(spec)\n"
+				   "_imp.exec_dynamic(host)\n"
+				   "host.serve()\n";
 
-static const char bash_start[] =
-	"enable -f \"$1\" furca_host capability furca-fn furca-reset && furca_host";
+static const char bash_start[] = "enable -f \"$1\" furca_host capability furca-fn furca-reset && furca_host";
 
 static int host_file(const char *name, char **ret, struct furca_err *err)
 {
@@ -38,10 +36,9 @@ static int host_file(const char *name, char **ret, struct furca_err *err)
 	if (asprintf(&path, "%s/%s", furca_lang_libexec(), name) < 0)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a path");
 	if (access(path, R_OK) < 0)
-		return furca_fail_suggest(
-			err, FURCA_E_SYSTEM, ENOENT,
-			"Install furca completely, or set FURCA_LIBEXEC to its host programs.",
-			"the host program %s is not installed", path);
+		return furca_fail_suggest(err, FURCA_E_SYSTEM, ENOENT,
+					  "Install furca completely, or set FURCA_LIBEXEC to its host programs.",
+					  "the host program %s is not installed", path);
 	*ret = FURCA_TAKE(path);
 	return 0;
 }
@@ -77,15 +74,13 @@ static int python_argv(const char *env_dir, char ***ret_argv, struct furca_err *
 	if (asprintf(&python, "%s/bin/python", env_dir) < 0)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a path");
 	if (access(python, X_OK) < 0)
-		return furca_fail(err, FURCA_E_ENVIRONMENT, ENOENT,
-				  "the environment has no interpreter at %s", python);
+		return furca_fail(err, FURCA_E_ENVIRONMENT, ENOENT, "the environment has no interpreter at %s", python);
 	return argv_of((const char *[]){python, "-c", python_start, host, NULL}, ret_argv, err);
 }
 
 static int bash_argv(const char *env_dir, char ***ret_argv, struct furca_err *err)
 {
-	static const char *const places[] = {"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash",
-					     NULL};
+	static const char *const places[] = {"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", NULL};
 	FURCA_AUTO_FREE char *host = NULL;
 	const char *bash = getenv("FURCA_BASH");
 	int r = host_file("furca-bash.so", &host, err);
@@ -98,10 +93,8 @@ static int bash_argv(const char *env_dir, char ***ret_argv, struct furca_err *er
 			bash = places[i];
 	if (!bash)
 		return furca_fail_suggest(err, FURCA_E_SYSTEM, ENOENT,
-					  "Install bash, or set FURCA_BASH to its program.",
-					  "there is no bash here");
-	return argv_of((const char *[]){bash, "--norc", "--noprofile", "-p", "-c", bash_start,
-					"bash", host, NULL},
+					  "Install bash, or set FURCA_BASH to its program.", "there is no bash here");
+	return argv_of((const char *[]){bash, "--norc", "--noprofile", "-p", "-c", bash_start, "bash", host, NULL},
 		       ret_argv, err);
 }
 
@@ -111,16 +104,8 @@ static const char *const python_env[] = {"GLIBC_TUNABLES=" HUGETLB, NULL};
 static const char *const bash_env[] = {NULL};
 
 static const struct furca_lang langs[] = {
-	{.name = "python",
-	 .default_mode = "stateful",
-	 .top_level_value = true,
-	 .argv = python_argv,
-	 .env = python_env},
-	{.name = "bash",
-	 .default_mode = "stateless",
-	 .top_level_value = false,
-	 .argv = bash_argv,
-	 .env = bash_env},
+	{.name = "python", .default_mode = "stateful", .top_level_value = true, .argv = python_argv, .env = python_env},
+	{.name = "bash", .default_mode = "stateless", .top_level_value = false, .argv = bash_argv, .env = bash_env},
 };
 
 const struct furca_lang *furca_lang_at(size_t index)

@@ -12,7 +12,7 @@
 struct furca_lang {
 	const char *name;	  /* "python", "bash" */
 	const char *default_mode; /* state_mode when none is given, without an environment */
-	bool top_level_value; /* has a value of the last expression (python); else `result` is the
+	bool top_level_value;	  /* has a value of the last expression (python); else `result` is the
 				 exit status */
 	/*
 	 * Fills argv (NULL-terminated, strings malloc'ed into it, freed by furca_lang_argv_free)

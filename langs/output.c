@@ -115,12 +115,11 @@ static int move_up(struct furca_fd *fd)
 /* Whether 1 and 2 now are a call's pipes, each its own. */
 static bool in_place(const struct furca_output_places *places)
 {
-	return places->n >= 2 && places->at[0].fd == 1 && places->at[0].which == 0 &&
-	       places->at[1].fd == 2 && places->at[1].which == 1;
+	return places->n >= 2 && places->at[0].fd == 1 && places->at[0].which == 0 && places->at[1].fd == 2 &&
+	       places->at[1].which == 1;
 }
 
-static void keep(struct furca_output *output, const struct furca_output_places *places,
-		 const int *pipes)
+static void keep(struct furca_output *output, const struct furca_output_places *places, const int *pipes)
 {
 	for (int i = 0; output->keeps && i < 2; i++)
 		(void)close(output->kept[i]);
@@ -138,8 +137,7 @@ static void keep(struct furca_output *output, const struct furca_output_places *
 	output->keeps = true;
 }
 
-int furca_output_begin(struct furca_output *output, struct furca_fd out, struct furca_fd error,
-		       bool reopen)
+int furca_output_begin(struct furca_output *output, struct furca_fd out, struct furca_fd error, bool reopen)
 {
 	FURCA_AUTO_FD struct furca_fd first = out;
 	FURCA_AUTO_FD struct furca_fd second = error;

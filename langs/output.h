@@ -12,8 +12,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 
-#define FURCA_OUTPUT_COPIES                                                                        \
-	64 /* of the pipes at other numbers than 1 and 2; what is beyond is not moved */
+#define FURCA_OUTPUT_COPIES 64 /* of the pipes at other numbers than 1 and 2; what is beyond is not moved */
 
 /* Numbers at which the pipes in place stand. */
 struct furca_output_places {
@@ -27,14 +26,14 @@ struct furca_output {
 	bool tracked; /* the language sets `copied` whenever code may have copied a pipe to a number
 			 above 2, and `changed`: no need to look */
 	bool copied;
-	bool changed; /* with `tracked`: set whenever 1 or 2 may have become another description */
+	bool changed;	     /* with `tracked`: set whenever 1 or 2 may have become another description */
 	unsigned redirected; /* as last seen */
-	dev_t dev[2]; /* identity of the pipes in place, 0: none yet */
+	dev_t dev[2];	     /* identity of the pipes in place, 0: none yet */
 	ino_t ino[2];
 	struct furca_output_places held; /* n > 0: where they stood before a clone cut them off; the
 					    next call's go there */
-	bool keeps;  /* code led 1 or 2 elsewhere before this call: its pipes are kept here */
-	int kept[2]; /* at FURCA_HIDDEN_FD or above, for code that wants them back */
+	bool keeps;			 /* code led 1 or 2 elsewhere before this call: its pipes are kept here */
+	int kept[2];			 /* at FURCA_HIDDEN_FD or above, for code that wants them back */
 };
 
 /*
@@ -43,8 +42,7 @@ struct furca_output {
  * opened again on the pipes where `reopen`. 0 or -errno (then nothing is promised about what was
  * moved). Does not block.
  */
-int furca_output_begin(struct furca_output *output, struct furca_fd out, struct furca_fd error,
-		       bool reopen);
+int furca_output_begin(struct furca_output *output, struct furca_fd out, struct furca_fd error, bool reopen);
 
 /*
  * Before a clone whose descriptors are cut off or made again: where the pipes in place stand, to be

@@ -63,7 +63,8 @@ static inline bool furca_arch_shadow_stack(void)
 {
 	unsigned long value = 0;
 
-	return furca_arch_call(SYS_arch_prctl, 0x5005 /* ARCH_SHSTK_STATUS */, (long)&value, 0, 0, 0, 0) == 0 && (value & 1);
+	return furca_arch_call(SYS_arch_prctl, 0x5005 /* ARCH_SHSTK_STATUS */, (long)&value, 0, 0, 0, 0) == 0 &&
+	       (value & 1);
 }
 
 static inline unsigned long furca_arch_frame_pc(const ucontext_t *frame)
@@ -125,7 +126,8 @@ static inline bool furca_arch_frame_call(const ucontext_t *frame, long *ret_nr, 
 	const unsigned char *p = (const unsigned char *)furca_arch_frame_pc(frame) - FURCA_ARCH_SYSCALL_LENGTH;
 
 	/* mov N(%rsp), %edi or xor $N, %sil */
-	if (p[-5] != 0xb8 && ((p[-4] == 0x8b && p[-3] == 0x7c && p[-2] == 0x24) || (p[-4] == 0x40 && p[-3] == 0x80 && p[-2] == 0xf6)))
+	if (p[-5] != 0xb8 &&
+	    ((p[-4] == 0x8b && p[-3] == 0x7c && p[-2] == 0x24) || (p[-4] == 0x40 && p[-3] == 0x80 && p[-2] == 0xf6)))
 		p -= 4;
 	if (p[-5] != 0xb8 || p[-1] || p[-2])
 		return false;

@@ -22,15 +22,16 @@
 
 /* The barriers around the whole process; putting one of them up means that privileges go. */
 #define AROUND                                                                                                         \
-	(FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES | FURCA_BARRIER_IPC | FURCA_BARRIER_NETWORK | FURCA_BARRIER_PRIVILEGES)
+	(FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES | FURCA_BARRIER_IPC | FURCA_BARRIER_NETWORK |                    \
+	 FURCA_BARRIER_PRIVILEGES)
 
 struct furca_barriers {
 	unsigned wanted, required;
-	int cell;	  /* borrowed pidfd, or -1 */
-	unsigned flags;	  /* CLONE_NEW* that entering the cell changes */
-	bool privileges;  /* capabilities go, a filter is loaded */
-	bool no_cap_left; /* entered a user namespace without barriers: what that gives must not stay */
-	unsigned filter;  /* the chosen one */
+	int cell;	       /* borrowed pidfd, or -1 */
+	unsigned flags;	       /* CLONE_NEW* that entering the cell changes */
+	bool privileges;       /* capabilities go, a filter is loaded */
+	bool no_cap_left;      /* entered a user namespace without barriers: what that gives must not stay */
+	unsigned filter;       /* the chosen one */
 	struct furca_fd rules; /* Landlock, where there is no cell */
 	bool scoped;	       /* the rules keep signals inside, too */
 	char cwd[4096];
@@ -45,8 +46,9 @@ static const struct {
 	const char *name;
 	unsigned long request; /* PIDFD_GET_…_NAMESPACE, Linux 6.11 */
 } namespaces[] = {
-	{CLONE_NEWUSER, "user", _IO(0xff, 9)}, {CLONE_NEWNS, "mnt", _IO(0xff, 3)}, {CLONE_NEWPID, "pid", _IO(0xff, 5)},
-	{CLONE_NEWIPC, "ipc", _IO(0xff, 2)},   {CLONE_NEWNET, "net", _IO(0xff, 4)}, {CLONE_NEWUTS, "uts", _IO(0xff, 10)},
+	{CLONE_NEWUSER, "user", _IO(0xff, 9)},	   {CLONE_NEWNS, "mnt", _IO(0xff, 3)},
+	{CLONE_NEWPID, "pid", _IO(0xff, 5)},	   {CLONE_NEWIPC, "ipc", _IO(0xff, 2)},
+	{CLONE_NEWNET, "net", _IO(0xff, 4)},	   {CLONE_NEWUTS, "uts", _IO(0xff, 10)},
 	{CLONE_NEWCGROUP, "cgroup", _IO(0xff, 1)},
 };
 
@@ -77,7 +79,8 @@ static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err
 		if (stat(path, &st) < 0)
 			continue; /* this kernel has no such namespaces */
 		if (!theirs)
-			return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.", "the cell has ended");
+			return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.",
+						  "the cell has ended");
 		if (theirs != st.st_ino)
 			plan->flags |= namespaces[i].flag;
 	}
@@ -89,7 +92,8 @@ static int look_at_root(const struct furca_barriers *plan, struct furca_err *err
 {
 	char root[8] = "";
 
-	if (readlink("/proc/self/root", root, sizeof(root) - 1) > 0 && strcmp(root, "/") != 0 && (plan->flags & CLONE_NEWNS))
+	if (readlink("/proc/self/root", root, sizeof(root) - 1) > 0 && strcmp(root, "/") != 0 &&
+	    (plan->flags & CLONE_NEWNS))
 		return furca_fail(err, FURCA_E_ISOLATION, 0, "a process in a chroot cannot be put into a cell");
 	return 0;
 }
@@ -133,8 +137,11 @@ static int refuse_barrier(struct furca_err *err, int bit, const char *text)
 	const char *word = furca_barrier_word(bit);
 	char advice[FURCA_ERR_TEXT_MAX];
 
-	(void)snprintf(advice, sizeof(advice), "Remove '%s' from isolation.require and use isolation.%s='allow' to do without that guarantee, or run furca where it can "
-					       "be had (`furca doctor` tells).", word, word);
+	(void)snprintf(
+		advice, sizeof(advice),
+		"Remove '%s' from isolation.require and use isolation.%s='allow' to do without that guarantee, or run furca where it can "
+		"be had (`furca doctor` tells).",
+		word, word);
 	return furca_fail_suggest(err, FURCA_E_ISOLATION, 0, advice, text, word);
 }
 
@@ -146,9 +153,11 @@ static int refuse_early(const struct furca_barriers *plan, struct furca_err *err
 	if (plan->cell >= 0)
 		return 0;
 	if ((plan->required & FURCA_BARRIER_DISK) && abi < FURCA_LANDLOCK_DISK)
-		return refuse_barrier(err, __builtin_ctz(FURCA_BARRIER_DISK), "there is no cell, and Landlock cannot guard the %s here");
+		return refuse_barrier(err, __builtin_ctz(FURCA_BARRIER_DISK),
+				      "there is no cell, and Landlock cannot guard the %s here");
 	if ((plan->required & FURCA_BARRIER_PROCESSES) && abi < FURCA_LANDLOCK_SCOPE)
-		return refuse_barrier(err, __builtin_ctz(FURCA_BARRIER_PROCESSES), "there is no cell, and Landlock cannot guard other %s here");
+		return refuse_barrier(err, __builtin_ctz(FURCA_BARRIER_PROCESSES),
+				      "there is no cell, and Landlock cannot guard other %s here");
 	return 0;
 }
 
@@ -193,7 +202,8 @@ static int make_plan(struct furca_barriers *plan, const struct furca_barriers_ar
 int furca_barriers_plan(const struct furca_barriers_args *args, struct furca_barriers **ret, struct furca_err *err)
 {
 	/* Mapped, not malloc'ed: large, and freed in two processes. */
-	struct furca_barriers *plan = mmap(NULL, sizeof(*plan), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct furca_barriers *plan =
+		mmap(NULL, sizeof(*plan), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (plan == MAP_FAILED)
 		return furca_fail(err, FURCA_E_MEMORY, ENOMEM, "cannot plan the barriers of a clone");
@@ -382,7 +392,8 @@ int furca_barriers_lower(struct furca_barriers *plan, struct furca_barriers_resu
 		return fail_at(ret, FURCA_STAGE_PRIVILEGES, r);
 	if (plan->rules.n >= 0) {
 		r = furca_landlock_enter(plan->rules.n);
-		if (r < 0 && (plan->required & ~ret->held & (FURCA_BARRIER_DISK | (plan->scoped ? FURCA_BARRIER_PROCESSES : 0))))
+		if (r < 0 &&
+		    (plan->required & ~ret->held & (FURCA_BARRIER_DISK | (plan->scoped ? FURCA_BARRIER_PROCESSES : 0))))
 			return fail_at(ret, FURCA_STAGE_LANDLOCK, r);
 		furca_raw_close(plan->rules.n);
 		plan->rules.n = -1;
@@ -446,19 +457,22 @@ int furca_barriers_seal(const struct furca_barriers *plan, struct furca_barriers
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_barriers_result *result, struct furca_err *err)
+int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_barriers_result *result,
+			struct furca_err *err)
 {
 	if (result->stage == FURCA_STAGE_ENTER && result->sys == ENODATA) {
 		unsigned bits = missing(plan, result);
 
-		return refuse_barrier(err, bits ? __builtin_ctz(bits) : 0, "the barrier '%s' is required and cannot be put up here");
+		return refuse_barrier(err, bits ? __builtin_ctz(bits) : 0,
+				      "the barrier '%s' is required and cannot be put up here");
 	}
 	if (result->stage == FURCA_STAGE_MEMORY && result->sys == E2BIG)
-		return furca_fail_suggest(err, FURCA_E_ISOLATION, 0,
-					  "Keep it in private memory or in a file, or use isolation.memory='allow': the copy then sees what is written to it "
-					  "later.",
-					  "the process shares more than %d MiB of memory with others (MAP_SHARED), too much to be copied",
-					  (int)(FURCA_MEMORY_COPY >> 20));
-	return furca_fail(err, FURCA_E_ISOLATION, result->sys, "the copy could not %s (%s)", furca_barriers_stage_text(result->stage),
-			  strerror(result->sys));
+		return furca_fail_suggest(
+			err, FURCA_E_ISOLATION, 0,
+			"Keep it in private memory or in a file, or use isolation.memory='allow': the copy then sees what is written to it "
+			"later.",
+			"the process shares more than %d MiB of memory with others (MAP_SHARED), too much to be copied",
+			(int)(FURCA_MEMORY_COPY >> 20));
+	return furca_fail(err, FURCA_E_ISOLATION, result->sys, "the copy could not %s (%s)",
+			  furca_barriers_stage_text(result->stage), strerror(result->sys));
 }

@@ -75,22 +75,22 @@ const char *furca_mechanism_word(int mechanism);
 
 /* The outcome, filled by apply, lower and seal; all zero before. */
 struct furca_barriers_result {
-	int32_t stage;			     /* enum furca_barriers_stage: the step that failed, or DONE */
-	int32_t sys;			     /* errno of the failed step, 0: none */
-	uint32_t held;			     /* bits of enum furca_barrier that hold (THREADS is the clone side's) */
-	uint8_t mechanism[FURCA_BARRIERS];   /* enum furca_mechanism for each bit number */
-	uint32_t buried, copied;	     /* descriptors cut off; descriptors or mappings whose content was copied */
+	int32_t stage;			   /* enum furca_barriers_stage: the step that failed, or DONE */
+	int32_t sys;			   /* errno of the failed step, 0: none */
+	uint32_t held;			   /* bits of enum furca_barrier that hold (THREADS is the clone side's) */
+	uint8_t mechanism[FURCA_BARRIERS]; /* enum furca_mechanism for each bit number */
+	uint32_t buried, copied;	   /* descriptors cut off; descriptors or mappings whose content was copied */
 };
 
 struct furca_barriers_args {
 	unsigned barriers, required; /* as struct furca_clone_args */
-	int cell;		     /* borrowed: pidfd of a cell's init, or -1: no namespaces, the weaker barriers of this process */
-	const int *keep;	     /* descriptors kept as they are */
+	int cell; /* borrowed: pidfd of a cell's init, or -1: no namespaces, the weaker barriers of this process */
+	const int *keep; /* descriptors kept as they are */
 	size_t n_keep;
-	const int *drop;	     /* descriptors closed */
+	const int *drop; /* descriptors closed */
 	size_t n_drop;
-	bool standing;		     /* a snapshot: its descriptors may not keep alive what the session closes (see fds.h) */
-	const void *shared;	     /* a shared mapping to be left alone (the clone's status page), or NULL */
+	bool standing;	    /* a snapshot: its descriptors may not keep alive what the session closes (see fds.h) */
+	const void *shared; /* a shared mapping to be left alone (the clone's status page), or NULL */
 	size_t shared_size;
 };
 
@@ -132,6 +132,7 @@ int furca_barriers_seal_thread(const struct furca_barriers *plan);
 int furca_barriers_seal(const struct furca_barriers *plan, struct furca_barriers_result *ret);
 
 /* Turns a result that stopped short into words, with what to do about it. Returns -errno. Anywhere but in raw sections. */
-int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_barriers_result *result, struct furca_err *err);
+int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_barriers_result *result,
+			struct furca_err *err);
 
 void furca_barriers_free(struct furca_barriers *plan);

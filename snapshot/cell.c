@@ -175,8 +175,8 @@ static int build(const struct furca_cell_args *args, const struct maker *maker, 
 	return furca_overlay_build(&disk, overlay, err);
 }
 
-__attribute__((noreturn)) static void cell_main(const struct furca_cell_args *args, const struct maker *maker, int control,
-						int out)
+__attribute__((noreturn)) static void cell_main(const struct furca_cell_args *args, const struct maker *maker,
+						int control, int out)
 {
 	struct report report = {.err = FURCA_ERR_INIT};
 	struct furca_overlay overlay = {0};
@@ -204,8 +204,8 @@ int furca_cell_start(const struct furca_cell_args *args, struct furca_cell *ret,
 	int ends[2], report[2], pidfd = -1;
 	unsigned flags = furca_cell_flags(args);
 	struct maker maker = {geteuid(), getegid(), (flags & CLONE_NEWUSER) != 0};
-	struct clone_args how = {.flags = (uint64_t)flags | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&pidfd,
-				 .exit_signal = SIGCHLD};
+	struct clone_args how = {
+		.flags = (uint64_t)flags | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&pidfd, .exit_signal = SIGCHLD};
 
 	if (args->keep_pid == 1 || !wants(args, FURCA_BARRIER_PROCESSES))
 		return furca_fail(err, FURCA_E_ISOLATION, 0, "a cell has a pid namespace, and its number 1 is taken");
@@ -224,7 +224,8 @@ int furca_cell_start(const struct furca_cell_args *args, struct furca_cell *ret,
 		cell_main(args, &maker, theirs.n, out.n);
 	if (pid < 0)
 		return furca_fail(err, FURCA_E_ISOLATION, errno, "cannot make namespaces (%s)", strerror(errno));
-	*ret = (struct furca_cell){.proc = {(pid_t)pid, furca_fd_own(pidfd)}, .control = furca_fd_take(&ours),
+	*ret = (struct furca_cell){.proc = {(pid_t)pid, furca_fd_own(pidfd)},
+				   .control = furca_fd_take(&ours),
 				   .report = furca_fd_take(&in)};
 	return 0;
 }

@@ -34,9 +34,9 @@ struct furca_cell_facts {
 
 /* A cell in the making: furca_cell_done accepts it at any time, kills nothing. */
 struct furca_cell {
-	struct furca_proc proc;	  /* its pid 1 */
-	struct furca_fd control;  /* the engine's end of its control channel */
-	struct furca_fd report;	  /* readable when it stands or has failed */
+	struct furca_proc proc;	 /* its pid 1 */
+	struct furca_fd control; /* the engine's end of its control channel */
+	struct furca_fd report;	 /* readable when it stands or has failed */
 };
 
 /*

@@ -33,7 +33,8 @@ static char mark_of(const struct listing *listing, int fd, const char *name)
 {
 	char full[64], value[256];
 
-	(void)snprintf(full, sizeof(full), "%s.overlay.%s", listing->overlay->user_namespace ? "user" : "trusted", name);
+	(void)snprintf(full, sizeof(full), "%s.overlay.%s", listing->overlay->user_namespace ? "user" : "trusted",
+		       name);
 	ssize_t n = fgetxattr(fd, full, value, sizeof(value));
 	return n > 0 ? value[0] : n == 0 || errno == ERANGE ? 1 : 0;
 }
@@ -44,7 +45,8 @@ static bool same_file(const struct stat *a, const struct stat *b, bool owners)
 		return false;
 	if (S_ISDIR(a->st_mode))
 		return true;
-	return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+	return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 static void walk(struct listing *listing, int upper, int lower, int depth);
@@ -52,7 +54,8 @@ static void walk(struct listing *listing, int upper, int lower, int depth);
 /* A directory that is new, and all that it holds. */
 static void added(struct listing *listing, int upper, const char *name, int depth)
 {
-	FURCA_AUTO_FD struct furca_fd up = furca_fd_own(openat(upper, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	FURCA_AUTO_FD struct furca_fd up =
+		furca_fd_own(openat(upper, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 
 	tell(listing, FURCA_CHANGE_ADDED);
 	if (up.n >= 0 && depth < MAX_DEPTH)
@@ -62,8 +65,10 @@ static void added(struct listing *listing, int upper, const char *name, int dept
 /* A directory that is in both layers. An opaque one was deleted and made again: what it held is gone. */
 static void merged(struct listing *listing, int upper, int lower, const char *name, int depth)
 {
-	FURCA_AUTO_FD struct furca_fd up = furca_fd_own(openat(upper, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-	FURCA_AUTO_FD struct furca_fd low = furca_fd_own(openat(lower, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	FURCA_AUTO_FD struct furca_fd up =
+		furca_fd_own(openat(upper, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	FURCA_AUTO_FD struct furca_fd low =
+		furca_fd_own(openat(lower, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 
 	if (up.n < 0 || low.n < 0 || depth >= MAX_DEPTH || mark_of(listing, up.n, "opaque") == 'y' ||
 	    mark_of(listing, up.n, "redirect")) {

@@ -26,9 +26,10 @@
 #include "base/banned.h"
 
 #define TIMEOUT_US 2000000
-#define CUT_US 5000000	     /* for the clone to make descriptors and mappings its own, while the caller's threads stand still */
+#define CUT_US                                                                                                         \
+	5000000 /* for the clone to make descriptors and mappings its own, while the caller's threads stand still */
 #define COMPLETE_US 5000000 /* for the clone to make its threads, while the caller's run */
-#define SETTLE_US 20000	     /* for threads to leave libc before they are parked */
+#define SETTLE_US 20000	    /* for threads to leave libc before they are parked */
 #define SETTLE_PAUSE_US 100
 #define PAGE_SIZE 4096
 
@@ -37,8 +38,8 @@ _Static_assert(sizeof(struct furca_born_page) <= PAGE_SIZE, "the clone reports o
 static uint32_t lock; /* futex: 1, a clone is being made; 2, and somebody waits */
 
 static struct {
-	bool barred;	 /* the cell could not be entered, or no clone made in it */
-	bool threads;	 /* it was the other threads that could not be stopped or made again */
+	bool barred;  /* the cell could not be entered, or no clone made in it */
+	bool threads; /* it was the other threads that could not be stopped or made again */
 } making;
 
 static void take_lock(void)
@@ -111,8 +112,10 @@ static int may_renumber(struct furca_err *err)
 		const struct furca_thread *thread = furca_threads_at(i);
 
 		if (thread->word == word && furca_detect_robust_held(thread))
-			return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Make the clone in a cell, which keeps thread numbers.",
-						  "thread %d (%s) holds a robust mutex, which names it by number", thread->tid, thread->name);
+			return furca_fail_suggest(err, FURCA_E_CLONE, 0,
+						  "Make the clone in a cell, which keeps thread numbers.",
+						  "thread %d (%s) holds a robust mutex, which names it by number",
+						  thread->tid, thread->name);
 	}
 	return 0;
 }
@@ -146,8 +149,8 @@ static int explain(const struct furca_born_page *page, int r, struct furca_err *
 			return furca_barriers_fail(furca_born.plan, &page->barriers, err);
 		making.threads = page->step == FURCA_BORN_THREADS;
 		if (page->tid)
-			return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s (thread %d)", step_text[page->step],
-					  page->tid);
+			return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s (thread %d)",
+					  step_text[page->step], page->tid);
 		return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s", step_text[page->step]);
 	}
 	if (r == -ETIMEDOUT)
@@ -164,16 +167,19 @@ static int explain_call(long r, struct furca_err *err)
 		return furca_fail_suggest(err, FURCA_E_CLONE, EEXIST, "Make a new cell for each clone.",
 					  "the number %d is in use in that cell", (int)furca_born.leader);
 	case -EPERM:
-		return furca_fail_suggest(err, FURCA_E_CLONE, EPERM, "Run furca as root or allow user namespaces; `furca doctor` tells.",
+		return furca_fail_suggest(err, FURCA_E_CLONE, EPERM,
+					  "Run furca as root or allow user namespaces; `furca doctor` tells.",
 					  "the cell cannot be entered or the process's number cannot be kept in it");
 	case -ENOSPC:
 		return furca_fail_suggest(err, FURCA_E_CLONE, ENOSPC, "Make the clone in a cell nearer to the surface.",
 					  "pid namespaces nest too deep or there are too many");
 	case -ETIMEDOUT:
-		return furca_fail_suggest(err, FURCA_E_CLONE, ETIMEDOUT, "Close the session if it hangs now; allow user namespaces.",
+		return furca_fail_suggest(err, FURCA_E_CLONE, ETIMEDOUT,
+					  "Close the session if it hangs now; allow user namespaces.",
 					  "a library's handler around fork did not return");
 	case -EAGAIN:
-		return furca_fail_suggest(err, FURCA_E_MEMORY, EAGAIN, "End some processes, or raise the limit (ulimit -u, pids.max).",
+		return furca_fail_suggest(err, FURCA_E_MEMORY, EAGAIN,
+					  "End some processes, or raise the limit (ulimit -u, pids.max).",
 					  "cannot start a process: a limit on processes is reached");
 	case -ENOMEM:
 		return furca_fail(err, FURCA_E_MEMORY, ENOMEM, "there is not enough memory for a clone");
@@ -199,7 +205,8 @@ struct attempt {
 /* Whether this thread, which would stay parked in the clone, may hold a lock that the clone needs. */
 static bool parks_inside(const struct furca_thread *thread)
 {
-	return thread->parked == FURCA_THREAD_RUNS && furca_born_parking(thread) != FURCA_THREAD_RUNS && furca_inside(thread->frame);
+	return thread->parked == FURCA_THREAD_RUNS && furca_born_parking(thread) != FURCA_THREAD_RUNS &&
+	       furca_inside(thread->frame);
 }
 
 static bool any_parks_inside(void)
@@ -268,7 +275,8 @@ static __attribute__((noinline)) int fork_off(struct attempt *a)
 	a->stopped_us = furca_raw_now_us();
 	long pid = furca_hop_clone(furca_born.args->cell >= 0, &a->pidfd);
 	a->cloned_us = furca_raw_now_us();
-	making.barred = furca_born.args->cell >= 0 && (pid == -EPERM || pid == -EACCES || pid == -EINVAL || pid == -ENOSYS);
+	making.barred =
+		furca_born.args->cell >= 0 && (pid == -EPERM || pid == -EACCES || pid == -EINVAL || pid == -ENOSYS);
 	if (pid < 0)
 		return explain_call(pid, a->err);
 	a->report->pid = (pid_t)pid;
@@ -389,7 +397,8 @@ static int run(struct attempt *a)
 	return await(a);
 }
 
-static int prepare(const struct furca_clone_args *args, bool forks, struct furca_clone_report *report, struct furca_err *err)
+static int prepare(const struct furca_clone_args *args, bool forks, struct furca_clone_report *report,
+		   struct furca_err *err)
 {
 	const struct furca_barriers_args wanted = {.barriers = args->barriers & ~FURCA_BARRIER_THREADS,
 						   .required = args->required & ~FURCA_BARRIER_THREADS,
@@ -406,7 +415,8 @@ static int prepare(const struct furca_clone_args *args, bool forks, struct furca
 	if ((r = furca_fault(FURCA_FAULT_CLONE_BEFORE)) < 0)
 		return furca_fail(err, FURCA_E_CLONE, EIO, "failure point clone_before");
 	if ((threads = furca_freeze_count()) < 1)
-		return furca_fail_suggest(err, FURCA_E_CLONE, -threads, "Mount /proc.", "the threads of the process cannot be counted");
+		return furca_fail_suggest(err, FURCA_E_CLONE, -threads, "Mount /proc.",
+					  "the threads of the process cannot be counted");
 	furca_born.leader = getpid();
 	report->bytes_shared = resident_bytes();
 	if ((r = furca_detect_process(threads, err)) < 0)
@@ -424,7 +434,8 @@ static int prepare(const struct furca_clone_args *args, bool forks, struct furca
 	else
 		furca_born.way = forks ? FURCA_WAY_FORK : FURCA_WAY_ALL_THREADS;
 	if (furca_born.way == FURCA_WAY_FORK && args->required & FURCA_BARRIER_THREADS)
-		return furca_fail(err, FURCA_E_ISOLATION, 0, "the threads of the process cannot be copied without a pid namespace");
+		return furca_fail(err, FURCA_E_ISOLATION, 0,
+				  "the threads of the process cannot be copied without a pid namespace");
 	return 0;
 }
 
@@ -439,8 +450,8 @@ static void release(void)
 }
 
 /* One attempt, with the lock held. As furca_clone. */
-static int make(const struct furca_clone_args *args, bool forks, struct furca_clone_report *ret, struct furca_fd *ret_pidfd,
-		struct furca_err *err)
+static int make(const struct furca_clone_args *args, bool forks, struct furca_clone_report *ret,
+		struct furca_fd *ret_pidfd, struct furca_err *err)
 {
 	struct furca_clone_report report = {.pid = 0};
 	struct attempt a = {.report = &report, .err = err, .pidfd = -1};

@@ -35,8 +35,9 @@ enum furca_clone_role {
 	FURCA_CLONE_SESSION = 1,   /* a child that lives on: no barriers, new descriptors only where asked */
 	FURCA_CLONE_STATELESS = 2, /* a child for one call: no barriers */
 	FURCA_CLONE_COPY = 3,	   /* serves one read-only call in a cell, all barriers */
-	FURCA_CLONE_SNAPSHOT = 4,  /* parked: no barriers, keeps nothing alive that the session closes, runs no thread until promoted */
-	FURCA_CLONE_BRANCH = 5,	   /* as SESSION, from a session: files reopened, connections cut, generators reseeded */
+	FURCA_CLONE_SNAPSHOT =
+		4, /* parked: no barriers, keeps nothing alive that the session closes, runs no thread until promoted */
+	FURCA_CLONE_BRANCH = 5, /* as SESSION, from a session: files reopened, connections cut, generators reseeded */
 };
 
 enum furca_barrier {
@@ -71,28 +72,28 @@ typedef bool furca_park_fn(void *data, uint64_t pthread, long call);
 
 struct furca_clone_args {
 	enum furca_clone_role role;
-	unsigned barriers;	/* to put up (bits of enum furca_barrier); those that cannot are reported as not held */
-	unsigned required;	/* must hold, else the clone is refused */
-	int cell;		/* borrowed: pidfd of a ready cell's init, or -1: none */
-	const int *keep;	/* descriptors that the clone keeps exactly as they are (its own channels) */
+	unsigned barriers; /* to put up (bits of enum furca_barrier); those that cannot are reported as not held */
+	unsigned required; /* must hold, else the clone is refused */
+	int cell;	   /* borrowed: pidfd of a ready cell's init, or -1: none */
+	const int *keep;   /* descriptors that the clone keeps exactly as they are (its own channels) */
 	size_t n_keep;
-	const int *drop;	/* descriptors that the clone must not have at all (its parent's channels) */
+	const int *drop; /* descriptors that the clone must not have at all (its parent's channels) */
 	size_t n_drop;
-	furca_park_fn *park;	/* NULL: every thread runs on */
+	furca_park_fn *park; /* NULL: every thread runs on */
 	void *park_data;
-	bool own_child;		/* a child of the caller's own, which its waits and SIGCHLD do not show and which is reaped here: for a process
+	bool own_child; /* a child of the caller's own, which its waits and SIGCHLD do not show and which is reaped here: for a process
 				   whose parent is none of ours. Otherwise the clone is a child of the caller's parent */
-	int64_t timeout_us;	/* for stopping the caller's threads; 0: 2 s. The clone then has 5 s to cut itself off */
+	int64_t timeout_us; /* for stopping the caller's threads; 0: 2 s. The clone then has 5 s to cut itself off */
 };
 
 struct furca_clone_report {
-	pid_t pid;			       /* of the clone as the caller's namespace sees it */
+	pid_t pid; /* of the clone as the caller's namespace sees it */
 	enum furca_clone_way way;
 	unsigned held;			       /* barriers that hold */
 	const char *mechanism[FURCA_BARRIERS]; /* static words: "clone", "overlayfs", "pid namespace", … or "none" */
 	unsigned threads, parked;	       /* threads of the clone, and how many of them are parked */
 	int64_t freeze_us, clone_us, isolate_us, thaw_us;
-	uint64_t bytes_shared;		       /* resident bytes at the time of the clone, 0 if not known */
+	uint64_t bytes_shared; /* resident bytes at the time of the clone, 0 if not known */
 };
 
 /*

@@ -19,7 +19,8 @@
 static const struct {
 	const char *prefix, *what, *suggestion;
 } uncopyable[] = {
-	{"anon_inode:[io_uring]", "an io_uring ring", "Close the ring before this call; its kernel side belongs to one process."},
+	{"anon_inode:[io_uring]", "an io_uring ring",
+	 "Close the ring before this call; its kernel side belongs to one process."},
 	{"/[aio]", "an asynchronous I/O context (io_setup)", "Destroy the context (io_destroy) before this call."},
 	{"[aio]", "an asynchronous I/O context (io_setup)", "Destroy the context (io_destroy) before this call."},
 	{"anon_inode:[userfaultfd]", "a userfaultfd", "Close it before this call."},
@@ -38,7 +39,8 @@ static int refuse_name(const char *name, const char *where, struct furca_err *er
 	for (size_t i = 0; i < sizeof(uncopyable) / sizeof(uncopyable[0]); i++)
 		if (strncmp(name, uncopyable[i].prefix, strlen(uncopyable[i].prefix)) == 0)
 			return furca_fail_suggest(err, FURCA_E_CLONE, 0, uncopyable[i].suggestion,
-						  "the process holds %s (%s), which cannot be copied", uncopyable[i].what, where);
+						  "the process holds %s (%s), which cannot be copied",
+						  uncopyable[i].what, where);
 	return 0;
 }
 
@@ -162,8 +164,9 @@ int furca_detect_process(int threads, struct furca_err *err)
 	if ((r = look_at_tracer(err)) < 0)
 		return r;
 	if (furca_arch_shadow_stack())
-		return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Start the session with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off.",
-					  "the threads of the process run on shadow stacks, which cannot be made again");
+		return furca_fail_suggest(
+			err, FURCA_E_CLONE, 0, "Start the session with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off.",
+			"the threads of the process run on shadow stacks, which cannot be made again");
 	return 0;
 }
 
@@ -200,7 +203,8 @@ int furca_detect_threads(struct furca_thread *caller, int64_t deadline_us, struc
 		thread->pending &= ~common;
 		const char *what = difference(thread, caller);
 		if (what)
-			return furca_fail_suggest(err, FURCA_E_CLONE, 0, "End that thread, or let all threads share these things.",
+			return furca_fail_suggest(err, FURCA_E_CLONE, 0,
+						  "End that thread, or let all threads share these things.",
 						  "thread %d (%s) has %s", thread->tid, thread->name, what);
 	}
 	return 0;

@@ -89,7 +89,8 @@ static int hide(int fd)
 	return high.n;
 }
 
-int furca_fds_plan(struct furca_fds *fds, const int *keep, size_t n_keep, const int *drop, size_t n_drop, struct furca_err *err)
+int furca_fds_plan(struct furca_fds *fds, const int *keep, size_t n_keep, const int *drop, size_t n_drop,
+		   struct furca_err *err)
 {
 	fds->listing = fds->netlink = fds->dead_socket = fds->dead_path = -1;
 	fds->n_keep = n_keep;
@@ -105,7 +106,8 @@ int furca_fds_plan(struct furca_fds *fds, const int *keep, size_t n_keep, const 
 	fds->room += SPARE;
 	fds->entries = r < 0 ? NULL : calloc(fds->room, sizeof(*fds->entries));
 	if (!fds->entries)
-		return furca_fail(err, FURCA_E_MEMORY, r < 0 ? (int)-r : ENOMEM, "cannot plan the descriptors of a clone");
+		return furca_fail(err, FURCA_E_MEMORY, r < 0 ? (int)-r : ENOMEM,
+				  "cannot plan the descriptors of a clone");
 	return 0;
 }
 

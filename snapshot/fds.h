@@ -50,14 +50,14 @@ enum furca_fd_kind {
 };
 
 struct furca_fds_entry {
-	int fd, flags;		/* number; F_GETFL */
-	int first;		/* index of the first entry with the same description */
-	int saved;		/* epoll: the old one, until all others are in place; else -1 */
-	uint32_t peer;		/* unix sockets: inode of the peer */
-	uint8_t kind;		/* enum furca_fd_kind */
+	int fd, flags; /* number; F_GETFL */
+	int first;     /* index of the first entry with the same description */
+	int saved;     /* epoll: the old one, until all others are in place; else -1 */
+	uint32_t peer; /* unix sockets: inode of the peer */
+	uint8_t kind;  /* enum furca_fd_kind */
 	bool cloexec, done;
-	bool writable_copy;	/* replaced by a private file that can be mapped for writing */
-	dev_t dev, device;	/* of the old description: st_dev, st_rdev */
+	bool writable_copy; /* replaced by a private file that can be mapped for writing */
+	dev_t dev, device;  /* of the old description: st_dev, st_rdev */
 	ino_t ino;
 	mode_t mode;
 	nlink_t links;
@@ -86,7 +86,8 @@ struct furca_fds {
 };
 
 /* Allocates and opens; `fds` stands at zero but for the fields above. 0 or -errno. */
-int furca_fds_plan(struct furca_fds *fds, const int *keep, size_t n_keep, const int *drop, size_t n_drop, struct furca_err *err);
+int furca_fds_plan(struct furca_fds *fds, const int *keep, size_t n_keep, const int *drop, size_t n_drop,
+		   struct furca_err *err);
 void furca_fds_free(struct furca_fds *fds); /* in either process; accepts a zeroed one */
 
 /* Raw, in the original: lists its descriptors. 0 or -errno (-EMFILE: many more than at the time of planning). */

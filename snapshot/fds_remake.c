@@ -18,7 +18,8 @@
 #include "base/banned.h"
 
 #define REOPEN_FLAGS                                                                                                   \
-	(O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_DSYNC | O_NOATIME | O_DIRECTORY | O_PATH | O_LARGEFILE | O_ASYNC)
+	(O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_DSYNC | O_NOATIME | O_DIRECTORY | O_PATH | O_LARGEFILE |       \
+	 O_ASYNC)
 #define STATUS_FLAGS (O_APPEND | O_NONBLOCK)
 
 static char *fd_path(char *path, const char *dir, int fd)
@@ -30,7 +31,8 @@ static char *fd_path(char *path, const char *dir, int fd)
 long furca_fds_link(struct furca_fds *fds, int fd)
 {
 	char path[64];
-	long n = furca_raw(SYS_readlinkat, AT_FDCWD, fd_path(path, "/proc/self/fd/", fd), fds->path, sizeof(fds->path) - 1);
+	long n = furca_raw(SYS_readlinkat, AT_FDCWD, fd_path(path, "/proc/self/fd/", fd), fds->path,
+			   sizeof(fds->path) - 1);
 
 	fds->path[n > 0 ? n : 0] = '\0';
 	return n;
@@ -166,8 +168,9 @@ static long copy_file(struct furca_fds *fds, struct furca_fds_entry *e)
 	if (copy < 0)
 		return copy;
 	from = reopen(e->fd, O_RDONLY);
-	r = from >= 0 ? copy_content((int)from, true, (int)copy, e->size) :
-	    access == O_WRONLY ? from : copy_content(e->fd, false, (int)copy, e->size);
+	r = from >= 0		 ? copy_content((int)from, true, (int)copy, e->size)
+	    : access == O_WRONLY ? from
+				 : copy_content(e->fd, false, (int)copy, e->size);
 	if (from >= 0)
 		furca_raw_close(from);
 	seals = furca_raw(SYS_fcntl, e->fd, F_GET_SEALS);
@@ -263,7 +266,8 @@ int furca_fds_directory(struct furca_fds *fds, size_t i)
 {
 	const struct furca_fds_entry *e = &fds->entries[i];
 	int follow = S_ISLNK(e->mode) ? O_NOFOLLOW : 0;
-	long fd = furca_fds_link(fds, e->fd) > 0 ? furca_raw_open(fds->path, (e->flags & REOPEN_FLAGS) | follow) : -ENOENT;
+	long fd = furca_fds_link(fds, e->fd) > 0 ? furca_raw_open(fds->path, (e->flags & REOPEN_FLAGS) | follow)
+						 : -ENOENT;
 	struct stat st;
 
 	if (fd >= 0 && (furca_raw(SYS_fstat, fd, &st) < 0 || (st.st_mode & S_IFMT) != (e->mode & S_IFMT))) {
@@ -275,8 +279,8 @@ int furca_fds_directory(struct furca_fds *fds, size_t i)
 
 int furca_fds_device(struct furca_fds *fds, size_t i)
 {
-	static const char *const harmless[] = {[3] = "/dev/null", [5] = "/dev/zero", [7] = "/dev/full", [8] = "/dev/random",
-					       [9] = "/dev/urandom"};
+	static const char *const harmless[] = {
+		[3] = "/dev/null", [5] = "/dev/zero", [7] = "/dev/full", [8] = "/dev/random", [9] = "/dev/urandom"};
 	const struct furca_fds_entry *e = &fds->entries[i];
 	unsigned number = minor(e->device);
 	long fd = -ENODEV;
@@ -351,8 +355,9 @@ int furca_fds_event(struct furca_fds *fds, size_t i)
 		count = number_after(fds, "eventfd-count:", 16);
 		semaphore = number_after(fds, "eventfd-semaphore:", 10) != 0;
 	}
-	long fd = furca_raw(SYS_eventfd2, 0, EFD_CLOEXEC | (semaphore ? EFD_SEMAPHORE : 0) |
-						     ((e->flags & O_NONBLOCK) ? EFD_NONBLOCK : 0));
+	long fd =
+		furca_raw(SYS_eventfd2, 0,
+			  EFD_CLOEXEC | (semaphore ? EFD_SEMAPHORE : 0) | ((e->flags & O_NONBLOCK) ? EFD_NONBLOCK : 0));
 	if (fd < 0)
 		return (int)fd;
 	if (count)

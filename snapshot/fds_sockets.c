@@ -35,7 +35,10 @@ static uint32_t peer_of(struct furca_fds *fds, ino_t ino)
 		struct nlmsghdr head;
 		struct unix_diag_req body;
 	} request = {{sizeof(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 0, 0},
-		     {.sdiag_family = AF_UNIX, .udiag_states = ~0U, .udiag_ino = (uint32_t)ino, .udiag_show = UDIAG_SHOW_PEER,
+		     {.sdiag_family = AF_UNIX,
+		      .udiag_states = ~0U,
+		      .udiag_ino = (uint32_t)ino,
+		      .udiag_show = UDIAG_SHOW_PEER,
 		      .udiag_cookie = {~0U, ~0U}}};
 	const struct nlmsghdr *head = (const void *)fds->text;
 	long n = furca_raw(SYS_sendto, fds->netlink, &request, sizeof(request), 0, NULL, 0);
@@ -60,7 +63,8 @@ static void copy_queue(struct furca_fds *fds, int from, int to)
 
 	if (set(from, SOL_SOCKET, SO_PEEK_OFF, 0) < 0)
 		return;
-	while ((n = furca_raw(SYS_recvfrom, from, fds->text, sizeof(fds->text), MSG_PEEK | MSG_DONTWAIT, NULL, NULL)) > 0)
+	while ((n = furca_raw(SYS_recvfrom, from, fds->text, sizeof(fds->text), MSG_PEEK | MSG_DONTWAIT, NULL, NULL)) >
+	       0)
 		if (furca_raw(SYS_sendto, to, fds->text, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) < n)
 			break; /* more than the twin's buffer takes */
 	(void)set(from, SOL_SOCKET, SO_PEEK_OFF, before);
@@ -214,7 +218,8 @@ int furca_fds_socket(struct furca_fds *fds, size_t i)
 		if (mate < fds->n)
 			return remake_pair(fds, i, mate, type);
 	}
-	if ((fds->own_network || fds->standing) && waits && (domain == AF_INET || domain == AF_INET6 || domain == AF_UNIX))
+	if ((fds->own_network || fds->standing) && waits &&
+	    (domain == AF_INET || domain == AF_INET6 || domain == AF_UNIX))
 		fd = remake_waiting(fds, e, domain, type, listening);
 	return fd < 0 ? furca_fds_bury(fds, i, true) : furca_fds_put(fds, i, (int)fd);
 }

@@ -15,10 +15,10 @@
 /* A negative si_code of our own: neither the kernel nor libc sends it. */
 #define STOP_CODE (-0x66)
 
-#define ATTEMPT_US 20000	/* how long a sleeping thread may fail to answer, at first */
+#define ATTEMPT_US 20000 /* how long a sleeping thread may fail to answer, at first */
 #define ATTEMPT_MAX_US 500000
-#define PAUSE_MAX_US 20000	/* between two attempts */
-#define RELEASE_US 20		/* for threads that are let out for a moment */
+#define PAUSE_MAX_US 20000 /* between two attempts */
+#define RELEASE_US 20	   /* for threads that are let out for a moment */
 
 struct kernel_sigaction {
 	void *handler;
@@ -163,7 +163,8 @@ int furca_freeze_init(furca_freeze_reborn_fn *reborn, struct furca_err *err)
 	world.former = now;
 	long e = furca_raw(SYS_rt_sigaction, FURCA_FREEZE_SIGNAL, &ours, NULL, 8);
 	if (e < 0)
-		return furca_fail(err, FURCA_E_SYSTEM, (int)-e, "cannot take signal %d to stop threads with", FURCA_FREEZE_SIGNAL);
+		return furca_fail(err, FURCA_E_SYSTEM, (int)-e, "cannot take signal %d to stop threads with",
+				  FURCA_FREEZE_SIGNAL);
 	return 0;
 }
 
@@ -199,7 +200,8 @@ static void take_over(uint32_t generation)
 		struct furca_thread *thread = furca_threads_at(i);
 		uint64_t word = furca_load(&thread->word);
 
-		if (furca_thread_state(word) == FURCA_THREAD_FROZEN && furca_thread_generation(word) != generation && !thread->released &&
+		if (furca_thread_state(word) == FURCA_THREAD_FROZEN && furca_thread_generation(word) != generation &&
+		    !thread->released &&
 		    furca_swap_if(&thread->word, word, furca_thread_word(generation, FURCA_THREAD_FROZEN)))
 			furca_add(&world.arrived, 1);
 	}
@@ -358,8 +360,7 @@ static int attempt(struct census *census, int64_t patience_us, int64_t deadline_
 		int frozen = count_frozen(census->generation);
 
 		/* Nobody who stands still makes or ends a thread, so equal numbers mean that only the caller runs. */
-		if (!(census->foreign && census->pass == 0) &&
-		    frozen + 1 + census->leader_gone == furca_freeze_count())
+		if (!(census->foreign && census->pass == 0) && frozen + 1 + census->leader_gone == furca_freeze_count())
 			return 0;
 		int r = pass(census);
 		if (r < 0)
@@ -386,10 +387,12 @@ static int blame(const struct census *census, int r, struct furca_err *err)
 		return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Use fewer threads in this session.",
 					  "the process has more than %d threads", FURCA_THREADS_MAX);
 	if (census->queue_full)
-		return furca_fail_suggest(err, FURCA_E_CLONE, EAGAIN, "Raise the limit (ulimit -i), or let pending signals be handled.",
+		return furca_fail_suggest(err, FURCA_E_CLONE, EAGAIN,
+					  "Raise the limit (ulimit -i), or let pending signals be handled.",
 					  "the limit on queued signals is used up, so that threads cannot be stopped");
 	if (!census->blame)
-		return furca_fail_suggest(err, FURCA_E_CLONE, r < 0 ? -r : ETIMEDOUT, "Try again when fewer threads are being made.",
+		return furca_fail_suggest(err, FURCA_E_CLONE, r < 0 ? -r : ETIMEDOUT,
+					  "Try again when fewer threads are being made.",
 					  "the threads of the process could not be stopped");
 	furca_task_explain(census->blame, FURCA_FREEZE_SIGNAL, &why);
 	return furca_fail_suggest(err, FURCA_E_CLONE, r < 0 ? -r : ETIMEDOUT, why.suggestion, "thread %d (%s) %s",
@@ -401,9 +404,9 @@ static int begin(struct census *census, struct furca_err *err)
 	*census = (struct census){.pid = (pid_t)furca_raw(SYS_getpid), .self = (pid_t)furca_raw(SYS_gettid)};
 	census->foreign = furca_task_foreign(census->pid);
 	census->directory = furca_raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY);
-	return census->directory < 0
-		       ? furca_fail(err, FURCA_E_SYSTEM, (int)-census->directory, "cannot list the threads of the process")
-		       : 0;
+	return census->directory < 0 ? furca_fail(err, FURCA_E_SYSTEM, (int)-census->directory,
+						  "cannot list the threads of the process")
+				     : 0;
 }
 
 int furca_freeze(int64_t deadline_us, struct furca_err *err)
@@ -475,7 +478,8 @@ int furca_freeze_again(bool (*which)(const struct furca_thread *thread), int64_t
 
 	if (r == 0) {
 		census.generation = world.generation;
-		r = let_out(census.generation, which) ? attempt(&census, furca_raw_now_us() + ATTEMPT_US, deadline_us) : 1;
+		r = let_out(census.generation, which) ? attempt(&census, furca_raw_now_us() + ATTEMPT_US, deadline_us)
+						      : 1;
 		furca_raw_close(census.directory);
 	}
 	if (r == 0) {
@@ -490,7 +494,8 @@ int furca_freeze_again(bool (*which)(const struct furca_thread *thread), int64_t
 /* A parked thread is not asked: nobody may have sent it anything, unless others run. */
 static bool is_asked(const struct furca_thread *thread, const struct furca_thread *caller)
 {
-	return thread->word == furca_thread_word(world.generation, FURCA_THREAD_FROZEN) && !thread->parked && thread != caller;
+	return thread->word == furca_thread_word(world.generation, FURCA_THREAD_FROZEN) && !thread->parked &&
+	       thread != caller;
 }
 
 int furca_freeze_roll_call(const struct furca_thread *caller, int64_t deadline_us)
@@ -551,7 +556,8 @@ int furca_freeze_parked(void)
 	for (uint32_t i = 0; i < furca_threads_high(); i++) {
 		struct furca_thread *thread = furca_threads_at(i);
 
-		n += furca_thread_state(furca_load(&thread->word)) == FURCA_THREAD_FROZEN && furca_load(&thread->parked);
+		n += furca_thread_state(furca_load(&thread->word)) == FURCA_THREAD_FROZEN &&
+		     furca_load(&thread->parked);
 	}
 	return n;
 }

@@ -18,7 +18,7 @@
 
 #include "base/banned.h"
 
-#define HOP_US 3000000	     /* for what libraries do around libc's fork */
+#define HOP_US 3000000	  /* for what libraries do around libc's fork */
 #define STACK_SIZE 262144 /* libraries' atfork handlers may run on one */
 #define REAPER_STACK 65536
 
@@ -33,7 +33,8 @@ static struct {
 int furca_hop_init(struct furca_err *err)
 {
 	if (!hopping.first_stack) {
-		char *stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		char *stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (stacks == MAP_FAILED)
 			return furca_fail(err, FURCA_E_MEMORY, errno, "cannot reserve stacks for clones");
@@ -53,8 +54,9 @@ static long clone_process(struct clone_args *args, void (*fn)(void *), void *arg
 
 	if (r != -ENOSYS || args->set_tid_size)
 		return r;
-	return furca_arch_clone_plain(args->flags | args->exit_signal, (char *)(uintptr_t)args->stack + args->stack_size,
-				      (int *)(uintptr_t)args->pidfd, fn, arg);
+	return furca_arch_clone_plain(args->flags | args->exit_signal,
+				      (char *)(uintptr_t)args->stack + args->stack_size, (int *)(uintptr_t)args->pidfd,
+				      fn, arg);
 }
 
 bool furca_hop_ended(int pidfd)
@@ -198,6 +200,7 @@ bool furca_clone_possible(void)
 	static _Alignas(16) char stack[4096];
 
 	/* A thread, for it needs no reaping; the caller goes on when it has ended. It has the caller's TLS and touches none of it. */
-	return furca_arch_clone_plain(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_VFORK,
+	return furca_arch_clone_plain(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+					      CLONE_VFORK,
 				      stack + sizeof(stack), NULL, end_at_once, NULL) > 0;
 }

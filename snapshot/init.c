@@ -172,8 +172,12 @@ static void on_spawn(struct init *init, const struct furca_frame_view *frame, co
 	if (!argv || !argv[0] || !env || !cwd || frame->n_fds != 3) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "SPAWN wants argv, env, cwd and three descriptors");
 	} else {
-		struct furca_spawn spawn = {.argv = argv, .env = env, .cwd = cwd, .control = fds[0].n,
-					    .capability = fds[1].n, .err = fds[2].n};
+		struct furca_spawn spawn = {.argv = argv,
+					    .env = env,
+					    .cwd = cwd,
+					    .control = fds[0].n,
+					    .capability = fds[1].n,
+					    .err = fds[2].n};
 		(void)furca_spawn(&spawn, &proc, &err);
 	}
 	if (err.code) {
@@ -257,8 +261,9 @@ static void on_change(void *data, enum furca_change change, const char *path)
 
 static void on_changes(struct init *init, const struct furca_frame_view *frame)
 {
-	static const char *const key[] = {
-		[FURCA_CHANGE_ADDED] = "added", [FURCA_CHANGE_MODIFIED] = "modified", [FURCA_CHANGE_DELETED] = "deleted"};
+	static const char *const key[] = {[FURCA_CHANGE_ADDED] = "added",
+					  [FURCA_CHANGE_MODIFIED] = "modified",
+					  [FURCA_CHANGE_DELETED] = "deleted"};
 	struct paths paths = {0};
 	uint64_t max = 1000, count = 0;
 	msgpack_packer packer;
@@ -352,7 +357,8 @@ static void end_everything(struct init *init)
 /* Waits for news: a frame, an end, a cell's report. */
 static void serve(struct init *init)
 {
-	struct pollfd p[2 + MAX_MAKING] = {{.fd = init->control, .events = POLLIN}, {.fd = init->signals, .events = POLLIN}};
+	struct pollfd p[2 + MAX_MAKING] = {{.fd = init->control, .events = POLLIN},
+					   {.fd = init->signals, .events = POLLIN}};
 	struct signalfd_siginfo info;
 
 	for (size_t i = 0; i < init->n_making; i++)
@@ -362,7 +368,7 @@ static void serve(struct init *init)
 		return;
 	}
 	while (p[1].revents && read(init->signals, &info, sizeof(info)) > 0)
-		; /* any signal wakes us; only the children matter */
+		;				    /* any signal wakes us; only the children matter */
 	for (size_t i = init->n_making; i > 0; i--) /* from the end: the last takes the place of one that is done */
 		if (p[1 + i].revents)
 			on_cell_report(init, i - 1);
@@ -433,7 +439,8 @@ int furca_init_start(struct furca_proc *ret_proc, struct furca_fd *ret_control, 
 	if (r == 0)
 		r = furca_fd_nonblock(ours.n, 1);
 	if (r < 0)
-		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot hold the init process"); /* it ends with its channel */
+		return furca_fail(err, FURCA_E_SYSTEM, -r,
+				  "cannot hold the init process"); /* it ends with its channel */
 	*ret_control = furca_fd_take(&ours);
 	return 0;
 }

@@ -9,4 +9,4 @@
  * NULL: nothing. `places` as in overlay.h, for the cells it makes. Single-threaded callers only; all signals are blocked.
  */
 __attribute__((noreturn)) void furca_init_loop(int control, const struct furca_overlay *overlay,
-						const char *const *places);
+					       const char *const *places);

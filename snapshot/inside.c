@@ -67,7 +67,8 @@ static bool is_woken(const ucontext_t *frame)
 
 	if (furca_arch_frame_number(frame) != SYS_futex || (operation != FUTEX_WAIT && operation != FUTEX_WAIT_BITSET))
 		return false;
-	return *(const volatile uint32_t *)furca_arch_frame_argument(frame, 0) != (uint32_t)furca_arch_frame_argument(frame, 2);
+	return *(const volatile uint32_t *)furca_arch_frame_argument(frame, 0) !=
+	       (uint32_t)furca_arch_frame_argument(frame, 2);
 }
 
 bool furca_inside(const ucontext_t *frame)
@@ -80,7 +81,8 @@ bool furca_inside(const ucontext_t *frame)
 		/* Put back onto the system call that it slept in, or returned from it with EINTR. */
 		if (furca_arch_is_syscall(pc))
 			return is_woken(frame);
-		return !(furca_arch_frame_result(frame) == -EINTR && furca_arch_is_syscall(pc - FURCA_ARCH_SYSCALL_LENGTH));
+		return !(furca_arch_frame_result(frame) == -EINTR &&
+			 furca_arch_is_syscall(pc - FURCA_ARCH_SYSCALL_LENGTH));
 	}
 	return false;
 }

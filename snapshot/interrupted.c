@@ -17,11 +17,11 @@
 
 /* How a call says that it waits without a relative time. */
 enum condition {
-	ALWAYS = 1,	 /* it has none */
-	NEGATIVE,	 /* the argument is an int below 0 */
-	NO_POINTER,	 /* the argument is NULL */
-	ABSOLUTE_FLAG,	 /* the argument has bit 0, TIMER_ABSTIME */
-	FUTEX_ABSOLUTE,	 /* a futex operation that takes a fixed time */
+	ALWAYS = 1,	/* it has none */
+	NEGATIVE,	/* the argument is an int below 0 */
+	NO_POINTER,	/* the argument is NULL */
+	ABSOLUTE_FLAG,	/* the argument has bit 0, TIMER_ABSTIME */
+	FUTEX_ABSOLUTE, /* a futex operation that takes a fixed time */
 };
 
 static const struct {
@@ -75,8 +75,8 @@ static bool may_restart(const struct furca_thread_call *call)
 			return argument & 1;
 		case FUTEX_ABSOLUTE:
 			argument &= FUTEX_CMD_MASK;
-			return argument == FUTEX_WAIT_BITSET || argument == FUTEX_LOCK_PI || argument == 13 /* LOCK_PI2 */ ||
-			       argument == FUTEX_WAIT_REQUEUE_PI;
+			return argument == FUTEX_WAIT_BITSET || argument == FUTEX_LOCK_PI ||
+			       argument == 13 /* LOCK_PI2 */ || argument == FUTEX_WAIT_REQUEUE_PI;
 		}
 	}
 	return false;
@@ -95,7 +95,8 @@ static struct {
 
 static bool returned_eintr(const ucontext_t *frame)
 {
-	return furca_arch_frame_result(frame) == -EINTR && furca_arch_is_syscall(furca_arch_frame_pc(frame) - FURCA_ARCH_SYSCALL_LENGTH);
+	return furca_arch_frame_result(frame) == -EINTR &&
+	       furca_arch_is_syscall(furca_arch_frame_pc(frame) - FURCA_ARCH_SYSCALL_LENGTH);
 }
 
 void furca_interrupted_learn_one(const ucontext_t *frame)
@@ -111,13 +112,31 @@ void furca_interrupted_learn_one(const ucontext_t *frame)
 }
 
 /* Each with libc's function, whose code may differ; nothing comes but the signal. */
-static int wait_in_poll(void) { return poll(NULL, 0, -1); }
-static int wait_in_ppoll(void) { return ppoll(NULL, 0, NULL, NULL); }
-static int wait_in_select(void) { return select(0, NULL, NULL, NULL, NULL); }
-static int wait_in_pselect(void) { return pselect(0, NULL, NULL, NULL, NULL, NULL); }
+static int wait_in_poll(void)
+{
+	return poll(NULL, 0, -1);
+}
+static int wait_in_ppoll(void)
+{
+	return ppoll(NULL, 0, NULL, NULL);
+}
+static int wait_in_select(void)
+{
+	return select(0, NULL, NULL, NULL, NULL);
+}
+static int wait_in_pselect(void)
+{
+	return pselect(0, NULL, NULL, NULL, NULL, NULL);
+}
 
-static int wait_in_epoll(void) { return epoll_wait(learnt.epoll, &learnt.event, 1, -1); }
-static int wait_in_epoll_pwait(void) { return epoll_pwait(learnt.epoll, &learnt.event, 1, -1, NULL); }
+static int wait_in_epoll(void)
+{
+	return epoll_wait(learnt.epoll, &learnt.event, 1, -1);
+}
+static int wait_in_epoll_pwait(void)
+{
+	return epoll_pwait(learnt.epoll, &learnt.event, 1, -1, NULL);
+}
 
 static int wait_in_sigwait(void)
 {
@@ -250,8 +269,8 @@ long furca_interrupted_call(const struct furca_thread *thread)
 /* Calls that the kernel restarts after our handler, and that a handler without SA_RESTART would have ended. */
 static bool is_slow(long nr)
 {
-	static const long slow[] = {SYS_read,	 SYS_readv,   SYS_write, SYS_writev, SYS_recvfrom, SYS_recvmsg, SYS_sendto,
-				    SYS_sendmsg, SYS_accept4, SYS_wait4, SYS_waitid, SYS_flock};
+	static const long slow[] = {SYS_read,	SYS_readv,   SYS_write,	  SYS_writev, SYS_recvfrom, SYS_recvmsg,
+				    SYS_sendto, SYS_sendmsg, SYS_accept4, SYS_wait4,  SYS_waitid,   SYS_flock};
 
 	for (size_t i = 0; i < sizeof(slow) / sizeof(slow[0]); i++)
 		if (slow[i] == nr)

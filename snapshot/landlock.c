@@ -35,8 +35,8 @@ static void allow_devices(int rules, uint64_t access)
 
 	for (size_t i = 0; i < FURCA_COUNT(devices); i++) {
 		FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(devices[i], O_PATH | O_CLOEXEC));
-		struct landlock_path_beneath_attr rule = {.allowed_access = access & (WRITE_FILE | TRUNCATE | IOCTL_DEVICE),
-							  .parent_fd = fd.n};
+		struct landlock_path_beneath_attr rule = {
+			.allowed_access = access & (WRITE_FILE | TRUNCATE | IOCTL_DEVICE), .parent_fd = fd.n};
 
 		if (fd.n >= 0)
 			(void)syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);

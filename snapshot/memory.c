@@ -37,8 +37,8 @@ static bool failed(long r)
 static bool is_device(const char *name)
 {
 	return strncmp(name, "anon_inode:", 11) == 0 || strncmp(name, "socket:", 7) == 0 ||
-	       (strncmp(name, "/dev/", 5) == 0 && strncmp(name, "/dev/shm/", 9) != 0 && strncmp(name, "/dev/zero", 9) != 0 &&
-		strncmp(name, "/dev/hugepages/", 15) != 0);
+	       (strncmp(name, "/dev/", 5) == 0 && strncmp(name, "/dev/shm/", 9) != 0 &&
+		strncmp(name, "/dev/zero", 9) != 0 && strncmp(name, "/dev/hugepages/", 15) != 0);
 }
 
 static long map_at(const struct mapping *m, int flags, int fd)
@@ -63,8 +63,8 @@ static bool from_overlay(struct furca_memory *memory, const struct mapping *m)
 	if (!memory->fds || !memory->fds->overlay || memory->name[0] != '/')
 		return false;
 	/* Looks first: a file that is too large must not be copied up. */
-	if (furca_raw(SYS_newfstatat, AT_FDCWD, memory->name, &st, 0) < 0 || !S_ISREG(st.st_mode) || st.st_ino != m->inode ||
-	    st.st_size > FURCA_FDS_COPY_UP)
+	if (furca_raw(SYS_newfstatat, AT_FDCWD, memory->name, &st, 0) < 0 || !S_ISREG(st.st_mode) ||
+	    st.st_ino != m->inode || st.st_size > FURCA_FDS_COPY_UP)
 		return false;
 	long fd = furca_raw_open(memory->name, O_RDWR);
 	if (fd < 0)
@@ -118,7 +118,8 @@ static void copy_pages(uint64_t to, uint64_t from, uint64_t size)
 	long self = furca_raw(SYS_getpid);
 
 	for (uint64_t at = 0; at < size;) {
-		struct iovec source = {(void *)(from + at), size - at}, target = {(void *)(to + at), size - at}; // NOLINT
+		struct iovec source = {(void *)(from + at), size - at},
+			     target = {(void *)(to + at), size - at}; // NOLINT
 		long n = furca_raw(SYS_process_vm_readv, self, &target, 1, &source, 1, 0);
 
 		at += n > 0 ? (uint64_t)n : 4096 - (at & 4095);
@@ -186,7 +187,8 @@ static bool from_object(struct furca_memory *memory, const struct mapping *m)
 	char path[96];
 	struct stat st;
 
-	(void)hexadecimal(furca_raw_text(hexadecimal(furca_raw_text(path, "/proc/self/map_files/"), m->start), "-"), m->end);
+	(void)hexadecimal(furca_raw_text(hexadecimal(furca_raw_text(path, "/proc/self/map_files/"), m->start), "-"),
+			  m->end);
 	long fd = furca_raw_open(path, O_RDONLY);
 	if (fd < 0 && memory->name[0] == '/') {
 		fd = furca_raw_open(memory->name, O_RDONLY);
@@ -244,7 +246,10 @@ static int by_query(struct furca_memory *memory, long maps)
 	uint64_t at = 0;
 
 	for (;;) {
-		struct query q = {.size = sizeof(q), .flags = SHARED | OR_NEXT, .addr = at, .name_size = sizeof(memory->name),
+		struct query q = {.size = sizeof(q),
+				  .flags = SHARED | OR_NEXT,
+				  .addr = at,
+				  .name_size = sizeof(memory->name),
 				  .name_addr = (uintptr_t)memory->name};
 		memory->name[0] = '\0';
 		long r = furca_raw(SYS_ioctl, maps, PROCMAP_QUERY, &q);
@@ -253,9 +258,13 @@ static int by_query(struct furca_memory *memory, long maps)
 			return 0;
 		if (r < 0)
 			return (int)r;
-		struct mapping m = {.start = q.start, .end = q.end, .offset = q.offset, .inode = q.inode,
+		struct mapping m = {.start = q.start,
+				    .end = q.end,
+				    .offset = q.offset,
+				    .inode = q.inode,
 				    .dev = makedev(q.dev_major, q.dev_minor),
-				    .prot = ((q.vma_flags & READABLE) ? PROT_READ : 0) | ((q.vma_flags & WRITABLE) ? PROT_WRITE : 0) |
+				    .prot = ((q.vma_flags & READABLE) ? PROT_READ : 0) |
+					    ((q.vma_flags & WRITABLE) ? PROT_WRITE : 0) |
 					    ((q.vma_flags & EXECUTABLE) ? PROT_EXEC : 0)};
 		r = privatise(memory, &m);
 		if (r < 0)
@@ -275,7 +284,8 @@ static bool parse_line(struct furca_memory *memory, const char *line, struct map
 	const char *mode = at + 1;
 	if (mode[3] != 's')
 		return false;
-	m->prot = (mode[0] == 'r' ? PROT_READ : 0) | (mode[1] == 'w' ? PROT_WRITE : 0) | (mode[2] == 'x' ? PROT_EXEC : 0);
+	m->prot =
+		(mode[0] == 'r' ? PROT_READ : 0) | (mode[1] == 'w' ? PROT_WRITE : 0) | (mode[2] == 'x' ? PROT_EXEC : 0);
 	at = mode + 4;
 	m->offset = furca_raw_number(&at, 16);
 	unsigned long major_n = furca_raw_number(&at, 16);

@@ -14,9 +14,9 @@
 
 /* File systems that show the kernel or devices. What they hold is no file of anybody, and writing to it acts on the machine. */
 static const char *const kernel_kinds[] = {
-	"sysfs",   "cgroup",   "cgroup2",     "debugfs",  "tracefs",  "securityfs", "bpf",	 "configfs", "pstore",
-	"efivarfs", "selinuxfs", "smackfs",   "devpts",	  "devtmpfs", "mqueue",	    "nsfs",	 "autofs",   "binfmt_misc",
-	"fusectl", "hugetlbfs", "rpc_pipefs", "nfsd",	  "resctrl",  "functionfs", "bdev",	 "dax",
+	"sysfs",    "cgroup",	 "cgroup2",    "debugfs", "tracefs",  "securityfs", "bpf",  "configfs", "pstore",
+	"efivarfs", "selinuxfs", "smackfs",    "devpts",  "devtmpfs", "mqueue",	    "nsfs", "autofs",	"binfmt_misc",
+	"fusectl",  "hugetlbfs", "rpc_pipefs", "nfsd",	  "resctrl",  "functionfs", "bdev", "dax",
 };
 
 static enum furca_mount_kind kind_of(const char *type)
@@ -80,8 +80,10 @@ static int parse_line(char *line, struct furca_mount *ret)
 	if (!fields[5] || !type)
 		return 0;
 	unescape(fields[4]);
-	*ret = (struct furca_mount){.id = strtoull(fields[0], NULL, 10), .kind = kind_of(type),
-				    .read_only = has_option(fields[5], "ro"), .noexec = has_option(fields[5], "noexec")};
+	*ret = (struct furca_mount){.id = strtoull(fields[0], NULL, 10),
+				    .kind = kind_of(type),
+				    .read_only = has_option(fields[5], "ro"),
+				    .noexec = has_option(fields[5], "noexec")};
 	if (!visible(fields[4], ret->id))
 		return 0;
 	ret->at = strdup(fields[4]);
@@ -204,7 +206,8 @@ static int fill_dev(const char *dev, const struct furca_dev *how)
 	static const struct {
 		const char *name;
 		unsigned major_n, minor_n;
-	} nodes[] = {{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
+	} nodes[] = {{"null", 1, 3},   {"zero", 1, 5},	  {"full", 1, 7},
+		     {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
 	static const char *const links[][2] = {{"pts/ptmx", "ptmx"},
 					       {"/proc/self/fd", "fd"},
 					       {"/proc/self/fd/0", "stdin"},

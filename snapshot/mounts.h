@@ -13,14 +13,14 @@
 #include "base/fd.h"
 
 enum furca_mount_kind {
-	FURCA_MOUNT_FILES,  /* holds files of people: needs an overlay */
+	FURCA_MOUNT_FILES, /* holds files of people: needs an overlay */
 	FURCA_MOUNT_PROC,
 	FURCA_MOUNT_KERNEL, /* a window on the kernel or on devices: a cell has its own, a read-only view, or none */
 };
 
 struct furca_mount {
 	uint64_t id;
-	char *at;	   /* mount point */
+	char *at; /* mount point */
 	enum furca_mount_kind kind;
 	bool read_only, noexec;
 };

@@ -13,19 +13,20 @@
 #include "base/fd.h"
 
 struct furca_overlay_args {
-	bool user_namespace;	    /* ours is not the first: no trusted.* attributes, mounts that came along are locked */
-	bool new_proc;		    /* the pid namespace is new: a /proc of its own, else a read-only view of the present one */
-	bool new_ipc;		    /* the ipc namespace is new: a /dev/mqueue of its own */
-	uint64_t upper_bytes;	    /* bound of everything written, 0: 2 GiB */
-	const char *const *places;  /* NULL-terminated: absolute paths that must be writable where copying a foreign directory up
+	bool user_namespace; /* ours is not the first: no trusted.* attributes, mounts that came along are locked */
+	bool new_proc; /* the pid namespace is new: a /proc of its own, else a read-only view of the present one */
+	bool new_ipc;  /* the ipc namespace is new: a /dev/mqueue of its own */
+	uint64_t upper_bytes; /* bound of everything written, 0: 2 GiB */
+	const char *const
+		*places;  /* NULL-terminated: absolute paths that must be writable where copying a foreign directory up
 				       would fail (user namespace); NULL: none */
-	const void *mark;	    /* bytes for /dev/.furca */
+	const void *mark; /* bytes for /dev/.furca */
 	size_t mark_size;
 };
 
 /* One overlay: where it stands, and its two layers, held open. */
 struct furca_layer {
-	char *at;		      /* its mount point inside the cell */
+	char *at; /* its mount point inside the cell */
 	struct furca_fd lower, upper;
 	bool writable;
 };
@@ -33,7 +34,7 @@ struct furca_layer {
 struct furca_overlay {
 	struct furca_layer *layers;
 	size_t n;
-	size_t left_out;	/* mounts that cannot be shown safely; the cell has empty directories in their place */
+	size_t left_out; /* mounts that cannot be shown safely; the cell has empty directories in their place */
 	bool user_namespace;
 };
 

@@ -32,8 +32,8 @@ static void add(const char *path)
 /* Trees of the system: large, and nobody's place to write. */
 static bool is_system(const char *name)
 {
-	static const char *const names[] = {"proc", "sys",  "dev",   "usr",   "bin",  "sbin", "lib",
-					    "lib32", "lib64", "libx32", "boot", "etc", "lost+found", "snap", "nix"};
+	static const char *const names[] = {"proc",  "sys",    "dev",  "usr", "bin",	    "sbin", "lib", "lib32",
+					    "lib64", "libx32", "boot", "etc", "lost+found", "snap", "nix"};
 
 	for (size_t i = 0; i < FURCA_COUNT(names); i++)
 		if (strcmp(name, names[i]) == 0)
@@ -51,7 +51,8 @@ static void look(const char *dir, int depth)
 		char path[4096];
 		struct stat st;
 
-		if (e->d_name[0] == '.' || (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN) || (depth == 0 && is_system(e->d_name)) ||
+		if (e->d_name[0] == '.' || (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN) ||
+		    (depth == 0 && is_system(e->d_name)) ||
 		    snprintf(path, sizeof(path), "%s/%s", depth ? dir : "", e->d_name) >= (int)sizeof(path) ||
 		    lstat(path, &st) < 0 || !S_ISDIR(st.st_mode))
 			continue;

@@ -26,34 +26,36 @@
 
 static const char *const always[] = {
 	/* mounts and namespaces */
-	"mount", "umount", "umount2", "pivot_root", "move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount",
-	"fspick", "mount_setattr", "setns", "chroot", "open_by_handle_at", "name_to_handle_at", "swapon", "swapoff", "quotactl",
-	"quotactl_fd", "acct",
+	"mount", "umount", "umount2", "pivot_root", "move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig",
+	"fsmount", "fspick", "mount_setattr", "setns", "chroot", "open_by_handle_at", "name_to_handle_at", "swapon",
+	"swapoff", "quotactl", "quotactl_fd", "acct",
 	/* the kernel as a whole */
-	"init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "settimeofday", "clock_settime",
-	"adjtimex", "clock_adjtime", "stime", "syslog", "iopl", "ioperm", "bpf", "perf_event_open", "lookup_dcookie", "nfsservctl",
-	"vhangup", "sethostname", "setdomainname", "fanotify_init", "userfaultfd", "modify_ldt", "vm86", "vm86old",
+	"init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "settimeofday",
+	"clock_settime", "adjtimex", "clock_adjtime", "stime", "syslog", "iopl", "ioperm", "bpf", "perf_event_open",
+	"lookup_dcookie", "nfsservctl", "vhangup", "sethostname", "setdomainname", "fanotify_init", "userfaultfd",
+	"modify_ldt", "vm86", "vm86old",
 	/* keyrings are nobody's namespace */
 	"add_key", "request_key", "keyctl",
 	/* other processes */
-	"ptrace", "process_vm_writev", "process_vm_readv", "process_madvise", "process_mrelease", "pidfd_getfd", "kcmp", "move_pages",
-	"migrate_pages",
+	"ptrace", "process_vm_writev", "process_vm_readv", "process_madvise", "process_mrelease", "pidfd_getfd", "kcmp",
+	"move_pages", "migrate_pages",
 	/* work that the kernel would do behind the filter's back */
 	"io_uring_setup", "io_uring_enter", "io_uring_register", NULL};
 
 static const char *const metadata[] = {
-	"chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "utime", "utimes", "utimensat",
-	"futimesat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr",
-	"removexattrat", "file_setattr", "flock", NULL};
+	"chmod",	"fchmod",	 "fchmodat",	 "fchmodat2",  "chown",	      "fchown",
+	"lchown",	"fchownat",	 "utime",	 "utimes",     "utimensat",   "futimesat",
+	"setxattr",	"lsetxattr",	 "fsetxattr",	 "setxattrat", "removexattr", "lremovexattr",
+	"fremovexattr", "removexattrat", "file_setattr", "flock",      NULL};
 
-static const char *const ipc[] = {"shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd",
-				  "msgrcv", "msgctl", "mq_open", "mq_unlink", NULL};
+static const char *const ipc[] = {"shmget", "shmat",  "shmctl", "semget", "semop",   "semctl",	  "semtimedop",
+				  "msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", NULL};
 
 static const char *const others[] = {"ioprio_set", "setpgid", NULL};
 
 /* Calls whose first argument names a process: 0, the caller itself, passes. */
-static const char *const self_only[] = {"sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr", "prlimit64",
-					NULL};
+static const char *const self_only[] = {"sched_setaffinity", "sched_setscheduler", "sched_setparam",
+					"sched_setattr",     "prlimit64",	   NULL};
 
 static const char *const none[] = {NULL};
 
@@ -95,7 +97,8 @@ static int refuse_all(scmp_filter_ctx filter, const char *const *names)
 	for (; r == 0 && *names; names++) {
 		int number = seccomp_syscall_resolve_name(*names);
 
-		if (number >= 0) /* a call that this machine or library does not know cannot be made by number either: see below */
+		if (number >=
+		    0) /* a call that this machine or library does not know cannot be made by number either: see below */
 			r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 0);
 	}
 	return r;
@@ -143,19 +146,22 @@ static int namespaces(scmp_filter_ctx filter)
 
 static int sockets(scmp_filter_ctx filter, unsigned bits)
 {
-	int r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
+	int r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+				 SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
 
 	for (unsigned family = 0; r == 0 && family <= AF_NETLINK; family++) {
 		bool network = family == AF_INET || family == AF_INET6 || family == AF_NETLINK;
 
-		if ((family == AF_UNIX && !(bits & FURCA_FILTER_NO_UNIX)) || (network && !(bits & FURCA_FILTER_NO_NETWORK)))
+		if ((family == AF_UNIX && !(bits & FURCA_FILTER_NO_UNIX)) ||
+		    (network && !(bits & FURCA_FILTER_NO_NETWORK)))
 			continue;
-		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, family));
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+				     SCMP_A0(SCMP_CMP_EQ, family));
 	}
 	/* A datagram socket of a pair can send to any name. */
 	if (r == 0 && (bits & FURCA_FILTER_NO_UNIX))
-		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socketpair), 2, SCMP_A0(SCMP_CMP_EQ, AF_UNIX),
-				     SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socketpair), 2,
+				     SCMP_A0(SCMP_CMP_EQ, AF_UNIX), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
 	return r;
 }
 
@@ -282,8 +288,9 @@ static int set_capabilities(uint64_t wanted)
 
 int furca_privileges_lower(void)
 {
-	unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
-			     SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+	unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
+			     SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
+			     SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
 	long r = furca_raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 
 	if (r < 0)
@@ -308,8 +315,8 @@ int furca_privileges_drop(void)
 
 int furca_privileges_filter(unsigned filter)
 {
-	long r = furca_raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-			   &programs[filter]);
+	long r = furca_raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+			   SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW, &programs[filter]);
 
 	return r > 0 ? -EBUSY : (int)r; /* above 0: the number of a thread that could not be brought along */
 }

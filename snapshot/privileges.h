@@ -13,12 +13,14 @@
 bool furca_privileges_have_admin(void);
 
 /* What a filter does besides what it always does (keyrings, vsock, mounts, new namespaces, other processes' memory, the kernel). */
-#define FURCA_FILTER_NO_UNIX 1U	    /* no unix socket but pairs: their names lead out (the disk or the network is the machine's) */
-#define FURCA_FILTER_NO_NETWORK 2U  /* no socket but unix ones: there is no net namespace */
-#define FURCA_FILTER_NO_METADATA 4U /* no chmod, utime, xattr, locks …: Landlock guards the disk and does not see them */
-#define FURCA_FILTER_NO_IPC 8U	    /* no SysV and POSIX message objects: there is no ipc namespace */
-#define FURCA_FILTER_NO_OTHERS 16U  /* no priorities, limits, affinities of others: there is no pid namespace */
-#define FURCA_FILTERS 32U	    /* combinations */
+#define FURCA_FILTER_NO_UNIX                                                                                           \
+	1U /* no unix socket but pairs: their names lead out (the disk or the network is the machine's) */
+#define FURCA_FILTER_NO_NETWORK 2U /* no socket but unix ones: there is no net namespace */
+#define FURCA_FILTER_NO_METADATA                                                                                       \
+	4U		       /* no chmod, utime, xattr, locks …: Landlock guards the disk and does not see them */
+#define FURCA_FILTER_NO_IPC 8U /* no SysV and POSIX message objects: there is no ipc namespace */
+#define FURCA_FILTER_NO_OTHERS 16U /* no priorities, limits, affinities of others: there is no pid namespace */
+#define FURCA_FILTERS 32U	   /* combinations */
 
 /*
  * Compiles a filter, once in a process's life for each combination, and learns the kernel's last capability; malloc, some

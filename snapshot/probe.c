@@ -233,7 +233,8 @@ static int try_map_files(char *detail, size_t size)
 
 	if (at == MAP_FAILED)
 		return errno;
-	(void)snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", (unsigned long)at, (unsigned long)at + (unsigned long)page);
+	(void)snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", (unsigned long)at,
+		       (unsigned long)at + (unsigned long)page);
 	int r = as_errno(open(path, O_RDONLY | O_CLOEXEC));
 	if (r)
 		(void)snprintf(detail, size, "large shared mappings without a name are copied");
@@ -244,27 +245,34 @@ static const struct {
 	const char *feature, *guarantee, *lost;
 	try_fn *fn;
 } table[] = {
-	{"user namespaces", "disk", "An ordinary user has no cells; only root or Landlock can isolate.", try_user_namespace},
-	{"mount, pid, ipc and uts namespaces", "processes", "A copy could signal and see other processes.", try_namespaces},
+	{"user namespaces", "disk", "An ordinary user has no cells; only root or Landlock can isolate.",
+	 try_user_namespace},
+	{"mount, pid, ipc and uts namespaces", "processes", "A copy could signal and see other processes.",
+	 try_namespaces},
 	{"net namespaces", "network", "A copy is kept off the network by the filter alone.", try_net_namespace},
 	{"overlayfs in a cell", "disk", "A copy's writes fail (Landlock) instead of being discarded.", try_overlay},
-	{"clone3 set_tid", "threads", "Threads cannot keep their numbers; a copy of a threaded session is refused.", try_numbers},
+	{"clone3 set_tid", "threads", "Threads cannot keep their numbers; a copy of a threaded session is refused.",
+	 try_numbers},
 	{"signals to threads", "threads", "Threads cannot be stopped for a clone.", try_signal},
-	{"capabilities and seccomp", "privileges", "A copy keeps what its user may do: keyrings, vsock, terminals.", try_filter},
+	{"capabilities and seccomp", "privileges", "A copy keeps what its user may do: keyrings, vsock, terminals.",
+	 try_filter},
 	{"Landlock", "disk", "Without namespaces nothing guards the disk.", try_landlock},
 	{"Landlock scope", "processes", "Without namespaces nothing guards other processes.", try_scope},
 	{"close_range", "descriptors", "Descriptors are closed one by one.", try_close_range},
-	{"comparing descriptors", "descriptors", "Duplicates of a descriptor no longer share their offset in a copy.", try_same},
+	{"comparing descriptors", "descriptors", "Duplicates of a descriptor no longer share their offset in a copy.",
+	 try_same},
 	{"unix sock_diag", "descriptors", "Socket pairs are cut in a copy instead of made again.", try_peers},
 	{"PROCMAP_QUERY", "speed", "Finding shared mappings takes longer.", try_maps},
 	{"map_files", "speed", "Large shared mappings are copied.", try_map_files},
 	{"pidfd", "processes", "Processes cannot be held safely; furca does not run.", try_pidfd},
 	{"/proc children", "processes", "What outlives a session's host is found later.", try_children},
-	{"transparent huge pages", "speed", "Clones of large sessions take longer: page tables are copied.", try_huge_pages},
+	{"transparent huge pages", "speed", "Clones of large sessions take longer: page tables are copied.",
+	 try_huge_pages},
 	{"io_uring", "speed", "The engine cannot start its ring.", try_ring},
 };
 
-_Static_assert(FURCA_COUNT(table) <= FURCA_COUNT(((struct furca_probe *)0)->row), "the probe has rows for all features");
+_Static_assert(FURCA_COUNT(table) <= FURCA_COUNT(((struct furca_probe *)0)->row),
+	       "the probe has rows for all features");
 
 struct outcome {
 	int sys;
@@ -304,7 +312,9 @@ static void add_row(struct furca_probe *probe, size_t i)
 	struct outcome outcome = run(table[i].fn);
 	struct furca_probe_row *row = &probe->row[probe->rows++];
 
-	*row = (struct furca_probe_row){.feature = table[i].feature, .guarantee = table[i].guarantee, .lost = table[i].lost,
+	*row = (struct furca_probe_row){.feature = table[i].feature,
+					.guarantee = table[i].guarantee,
+					.lost = table[i].lost,
 					.there = outcome.sys == 0};
 	(void)snprintf(row->detail, sizeof(row->detail), "%s", outcome.detail);
 	if (!row->there && !row->detail[0])

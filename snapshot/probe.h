@@ -13,12 +13,12 @@ struct furca_probe_row {
 	const char *guarantee; /* word of barrier.def, or "speed" */
 	const char *lost;      /* what is missing without it, one sentence */
 	bool there;
-	char detail[96];       /* version, errno text, or the fallback in force */
+	char detail[96]; /* version, errno text, or the fallback in force */
 };
 
 struct furca_probe {
-	unsigned barriers;	     /* bits of enum furca_barrier that this machine can hold for a copy */
-	bool root, user_namespaces;  /* how cells are made */
+	unsigned barriers;	    /* bits of enum furca_barrier that this machine can hold for a copy */
+	bool root, user_namespaces; /* how cells are made */
 	int rows;
 	struct furca_probe_row row[40];
 };

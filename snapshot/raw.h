@@ -108,7 +108,9 @@ static inline unsigned long furca_raw_number(const char **p, unsigned base)
 	if (base == 16 && s[0] == '0' && s[1] == 'x')
 		s += 2;
 	for (;; s++) {
-		unsigned digit = *s >= '0' && *s <= '9' ? (unsigned)(*s - '0') : *s >= 'a' && *s <= 'f' ? (unsigned)(*s - 'a' + 10) : 99;
+		unsigned digit = *s >= '0' && *s <= '9'	  ? (unsigned)(*s - '0')
+				 : *s >= 'a' && *s <= 'f' ? (unsigned)(*s - 'a' + 10)
+							  : 99;
 
 		if (digit >= base)
 			break;

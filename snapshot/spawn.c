@@ -118,7 +118,8 @@ int furca_spawn(const struct furca_spawn *spawn, struct furca_proc *ret, struct 
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	if (n != 0 && n != (ssize_t)sizeof(failure))
-		return furca_fail(err, FURCA_E_SYSTEM, 0, "the program '%s' ended before it was executed", spawn->argv[0]);
+		return furca_fail(err, FURCA_E_SYSTEM, 0, "the program '%s' ended before it was executed",
+				  spawn->argv[0]);
 	return furca_fail(err, FURCA_E_SYSTEM, failure.sys, "the program '%s' could not %s (%s)", spawn->argv[0],
 			  step_text[failure.step], strerror(failure.sys));
 }

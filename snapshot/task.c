@@ -108,7 +108,8 @@ void furca_task_explain(pid_t proc_tid, int sig, struct furca_task_blame *ret)
 		ret->suggestion = "Close the io_uring rings of this session before reading it.";
 	} else if (task.state == 'D') {
 		ret->what = "is in vfork or in an uninterruptible wait of the kernel";
-		ret->suggestion = "Try again when the program that is being started, or the slow disk operation, is done.";
+		ret->suggestion =
+			"Try again when the program that is being started, or the slow disk operation, is done.";
 	} else if (task.state == 'T' || task.state == 't') {
 		ret->what = "is stopped, by a debugger or by SIGSTOP";
 		ret->suggestion = "Let it go on, or detach the debugger.";

@@ -159,7 +159,8 @@ int furca_thread_spawn(struct furca_thread *thread, bool keep_tid)
 	long r = furca_arch_clone_at(&args, sizeof(args), &thread->context);
 	/* Where a container's filter refuses clone3, the older call will do: only the choice of numbers is new. */
 	if (r == -ENOSYS && !keep_tid)
-		r = furca_arch_clone_at_plain(args.flags, NULL, thread->clear_tid, thread->clear_tid, thread->tls, &thread->context);
+		r = furca_arch_clone_at_plain(args.flags, NULL, thread->clear_tid, thread->clear_tid, thread->tls,
+					      &thread->context);
 	if (r < 0)
 		return (int)r;
 	thread->tid = (pid_t)r;

@@ -20,11 +20,11 @@
 #define FURCA_THREAD_NAME 16
 
 enum furca_thread_state {
-	FURCA_THREAD_FREE,   /* slot unused */
-	FURCA_THREAD_TAKEN,  /* being filled by the thread that stops the others */
-	FURCA_THREAD_CALLED, /* the stop signal was sent */
+	FURCA_THREAD_FREE,    /* slot unused */
+	FURCA_THREAD_TAKEN,   /* being filled by the thread that stops the others */
+	FURCA_THREAD_CALLED,  /* the stop signal was sent */
 	FURCA_THREAD_ARRIVED, /* the thread is in the handler and fills its slot */
-	FURCA_THREAD_FROZEN, /* the thread waits at the gate or is parked */
+	FURCA_THREAD_FROZEN,  /* the thread waits at the gate or is parked */
 };
 
 enum furca_thread_parked {
@@ -63,24 +63,24 @@ struct furca_thread {
 	uint32_t parked;		   /* futex: enum furca_thread_parked; not 0, stays when the gate opens */
 	uint32_t scan;			   /* pass of the census that last saw it */
 	uint32_t released;		   /* 1: leaves the gate although it is shut; see furca_freeze_again */
-	pid_t tid, proc_tid;		   /* its number here, and in /proc (another where /proc is an outer namespace's) */
+	pid_t tid, proc_tid; /* its number here, and in /proc (another where /proc is an outer namespace's) */
 	unsigned long tls, gs;
-	uint32_t *clear_tid;		   /* the kernel clears and wakes it at the thread's end */
+	uint32_t *clear_tid; /* the kernel clears and wakes it at the thread's end */
 	void *robust;
 	size_t robust_size;
 	void *rseq;
 	uint32_t rseq_size;
 	uint32_t affinity_size;
-	uint64_t pending;		   /* signals sent to it and not delivered yet */
-	stack_t altstack;		   /* of the caller, which has no signal frame */
+	uint64_t pending; /* signals sent to it and not delivered yet */
+	stack_t altstack; /* of the caller, which has no signal frame */
 	struct furca_thread_call call;
-	void *frame;			   /* ucontext_t of its signal frame; NULL for the caller */
+	void *frame; /* ucontext_t of its signal frame; NULL for the caller */
 	unsigned long timer_slack;
 	long io_priority;
 	char name[FURCA_THREAD_NAME];
 	struct furca_thread_credentials credentials;
 	struct furca_thread_sched sched;
-	unsigned long affinity[16];	   /* 1024 processors */
+	unsigned long affinity[16]; /* 1024 processors */
 };
 
 static inline uint64_t furca_thread_word(uint32_t generation, enum furca_thread_state state)

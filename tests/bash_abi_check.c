@@ -15,35 +15,52 @@
 #include <stddef.h>
 
 /* Ours, under other names. */
-#define WORD_DESC	  ours_WORD_DESC
-#define word_desc	  ours_word_desc
-#define WORD_LIST	  ours_WORD_LIST
-#define word_list	  ours_word_list
-#define COMMAND		  ours_COMMAND
-#define command		  ours_command
+#define WORD_DESC ours_WORD_DESC
+#define word_desc ours_word_desc
+#define WORD_LIST ours_WORD_LIST
+#define word_list ours_word_list
+#define COMMAND ours_COMMAND
+#define command ours_command
 #define sh_builtin_func_t ours_sh_builtin_func_t
-#define SigHandler	  ours_SigHandler
-#define builtin		  ours_builtin
-#define SHELL_VAR	  ours_SHELL_VAR
-#define variable	  ours_variable
-#define alias_t		  ours_alias_t
-#define alias		  ours_alias
-#define PROCESS		  ours_PROCESS
-#define process		  ours_process
-#define JOB		  ours_JOB
-#define job		  ours_job
-#define jobstats	  ours_jobstats
+#define SigHandler ours_SigHandler
+#define builtin ours_builtin
+#define SHELL_VAR ours_SHELL_VAR
+#define variable ours_variable
+#define alias_t ours_alias_t
+#define alias ours_alias
+#define PROCESS ours_PROCESS
+#define process ours_process
+#define JOB ours_JOB
+#define job ours_job
+#define jobstats ours_jobstats
 
-enum { THEIRS_EXPORTED = att_exported, THEIRS_READONLY = att_readonly, THEIRS_ARRAY = att_array, THEIRS_INTEGER = att_integer,
-       THEIRS_ASSOC = att_assoc, THEIRS_TRACE = att_trace, THEIRS_UPPER = att_uppercase, THEIRS_LOWER = att_lowercase,
-       THEIRS_CAP = att_capcase, THEIRS_NAMEREF = att_nameref, THEIRS_INVISIBLE = att_invisible, THEIRS_IMPORTED = att_imported,
-       THEIRS_RUNNING = JRUNNING, THEIRS_STOPPED = JSTOPPED, THEIRS_DEAD = JDEAD, THEIRS_FOREGROUND = J_FOREGROUND,
-       THEIRS_EOF = FORCE_EOF, THEIRS_DISCARD = DISCARD, THEIRS_EXITPROG = EXITPROG, THEIRS_ERREXIT = ERREXIT,
-       THEIRS_USAGE = EX_USAGE, THEIRS_ENABLED = BUILTIN_ENABLED,
+enum {
+	THEIRS_EXPORTED = att_exported,
+	THEIRS_READONLY = att_readonly,
+	THEIRS_ARRAY = att_array,
+	THEIRS_INTEGER = att_integer,
+	THEIRS_ASSOC = att_assoc,
+	THEIRS_TRACE = att_trace,
+	THEIRS_UPPER = att_uppercase,
+	THEIRS_LOWER = att_lowercase,
+	THEIRS_CAP = att_capcase,
+	THEIRS_NAMEREF = att_nameref,
+	THEIRS_INVISIBLE = att_invisible,
+	THEIRS_IMPORTED = att_imported,
+	THEIRS_RUNNING = JRUNNING,
+	THEIRS_STOPPED = JSTOPPED,
+	THEIRS_DEAD = JDEAD,
+	THEIRS_FOREGROUND = J_FOREGROUND,
+	THEIRS_EOF = FORCE_EOF,
+	THEIRS_DISCARD = DISCARD,
+	THEIRS_EXITPROG = EXITPROG,
+	THEIRS_ERREXIT = ERREXIT,
+	THEIRS_USAGE = EX_USAGE,
+	THEIRS_ENABLED = BUILTIN_ENABLED,
 #ifdef EXITBLTIN
-       THEIRS_EXITBLTIN = EXITBLTIN,
+	THEIRS_EXITBLTIN = EXITBLTIN,
 #else
-       THEIRS_EXITBLTIN = 6,
+	THEIRS_EXITBLTIN = 6,
 #endif
 };
 #undef att_exported
@@ -72,7 +89,7 @@ enum { THEIRS_EXPORTED = att_exported, THEIRS_READONLY = att_readonly, THEIRS_AR
 #undef NOT_JUMPED
 #define JRUNNING OURS_JRUNNING
 #define JSTOPPED OURS_JSTOPPED
-#define JDEAD	 OURS_JDEAD
+#define JDEAD OURS_JDEAD
 
 /* The types that the functions and variables below are declared with are theirs. */
 #define FURCA_BASH_ABI_TYPES_ONLY
@@ -87,7 +104,7 @@ enum { THEIRS_EXPORTED = att_exported, THEIRS_READONLY = att_readonly, THEIRS_AR
 #undef jobstats
 #undef builtin
 
-#define SAME(theirs, field, ours, name)                                                                               \
+#define SAME(theirs, field, ours, name)                                                                                \
 	_Static_assert(offsetof(theirs, field) == offsetof(ours, name), #theirs "." #field);                           \
 	_Static_assert(sizeof(((theirs *)0)->field) == sizeof(((ours *)0)->name), "size of " #theirs "." #field)
 #define VALUE(theirs, ours) _Static_assert((int)(theirs) == (int)(ours), #ours)

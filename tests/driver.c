@@ -51,7 +51,8 @@ static void lookup(void *user, const struct furca_capability_call *call)
 
 static void modes(void)
 {
-	struct furca_result r = run("bash", NULL, NULL, "printf 'month,amount\\n1,30\\n2,10\\n3,20\\n' > ledger.csv; ls");
+	struct furca_result r =
+		run("bash", NULL, NULL, "printf 'month,amount\\n1,30\\n2,10\\n3,20\\n' > ledger.csv; ls");
 
 	check(r.ok && strcmp(r.out, "ledger.csv\n") == 0, "bash, one command", &r);
 	furca_result_done(&r);
@@ -59,7 +60,8 @@ static void modes(void)
 	r = run("python", "stateful", "audit",
 		"import csv\n"
 		"ledger = [int(row['amount']) for row in csv.DictReader(open('ledger.csv'))]");
-	check(r.ok && r.session_created && strcmp(r.state, "committed") == 0, "python, stateful: load the ledger into session 'audit'", &r);
+	check(r.ok && r.session_created && strcmp(r.state, "committed") == 0,
+	      "python, stateful: load the ledger into session 'audit'", &r);
 	furca_result_done(&r);
 
 	r = run("python", "read_only", "audit", "ledger.sort(); import os; os.remove('ledger.csv'); ledger");
@@ -68,11 +70,13 @@ static void modes(void)
 	furca_result_done(&r);
 
 	r = run("python", "stateful", "audit", "import os; (ledger, os.path.exists('ledger.csv'))");
-	check(r.ok && r.result_text && strcmp(r.result_text, "([30, 10, 20], True)") == 0, "the session and the disk are untouched", &r);
+	check(r.ok && r.result_text && strcmp(r.result_text, "([30, 10, 20], True)") == 0,
+	      "the session and the disk are untouched", &r);
 	furca_result_done(&r);
 
 	r = run("python", "stateless", NULL, "'ledger' in globals()");
-	check(r.ok && r.result_text && strcmp(r.result_text, "False") == 0, "python, stateless: knows nothing of it", &r);
+	check(r.ok && r.result_text && strcmp(r.result_text, "False") == 0, "python, stateless: knows nothing of it",
+	      &r);
 	furca_result_done(&r);
 }
 
@@ -81,7 +85,8 @@ static void refusals(void)
 	struct furca_result r = run("python", "read_only", NULL, "ledger");
 
 	check(!r.ok && strcmp(r.error_type, "validation") == 0 &&
-		      strncmp(r.error, "Cannot use state_mode='read_only' without specifying a session.", 62) == 0 && r.suggestion != NULL,
+		      strncmp(r.error, "Cannot use state_mode='read_only' without specifying a session.", 62) == 0 &&
+		      r.suggestion != NULL,
 	      "a wrong combination explains itself", &r);
 	furca_result_done(&r);
 }
@@ -91,13 +96,15 @@ static void capabilities(void)
 	struct furca_error err;
 	struct furca_result r;
 
-	if (furca_capability_register(client, "contacts.lookup", "read", "the address of a contact", NULL, 0, lookup, NULL, &err) < 0) {
+	if (furca_capability_register(client, "contacts.lookup", "read", "the address of a contact", NULL, 0, lookup,
+				      NULL, &err) < 0) {
 		(void)printf("FAIL  register: %s\n", err.message);
 		failures++;
 		return;
 	}
 	r = run("python", "read_only", "audit", "capabilities.contacts.lookup('Ada')");
-	check(r.ok && r.result_text && strcmp(r.result_text, "'ada@example.org'") == 0, "code calls the agent's capability", &r);
+	check(r.ok && r.result_text && strcmp(r.result_text, "'ada@example.org'") == 0,
+	      "code calls the agent's capability", &r);
 	furca_result_done(&r);
 }
 

@@ -12,7 +12,8 @@
 
 const char *furca_advice_text(char buf[FURCA_ADVICE_TEXT], struct furca_view text)
 {
-	bool utf8 = furca_view_is_utf8(text), plain = utf8 && !memchr(text.at, '\'', furca_view_size(text)) && !memchr(text.at, '\\', furca_view_size(text));
+	bool utf8 = furca_view_is_utf8(text), plain = utf8 && !memchr(text.at, '\'', furca_view_size(text)) &&
+						      !memchr(text.at, '\\', furca_view_size(text));
 	char quote = plain ? '\'' : '"';
 	size_t n = 0, characters = 0;
 
@@ -33,8 +34,8 @@ const char *furca_advice_text(char buf[FURCA_ADVICE_TEXT], struct furca_view tex
 	return buf;
 }
 
-int furca_refuse_unknown(struct furca_err *err, const char *what, struct furca_view key, const char *const *known, size_t n,
-			 struct furca_view map)
+int furca_refuse_unknown(struct furca_err *err, const char *what, struct furca_view key, const char *const *known,
+			 size_t n, struct furca_view map)
 {
 	char advice[FURCA_ERR_TEXT_MAX], word[FURCA_ADVICE_TEXT];
 	const char *near = n ? furca_nearest((const char *)key.at, furca_view_size(key), known, n) : NULL;
@@ -44,11 +45,13 @@ int furca_refuse_unknown(struct furca_err *err, const char *what, struct furca_v
 	if (!near)
 		(void)snprintf(advice, sizeof(advice), "Remove %s; no %s is taken here.", word, what);
 	else if (furca_map_get(map, near, &there))
-		(void)snprintf(advice, sizeof(advice), "Remove %s; the nearest known one is '%s', which is given.", word, near);
+		(void)snprintf(advice, sizeof(advice), "Remove %s; the nearest known one is '%s', which is given.",
+			       word, near);
 	else
-		(void)snprintf(advice, sizeof(advice), "Rename %s to '%s' (did you mean that?), or remove %s.", word, near, word);
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown %s '%.*s'.", what, (int)FURCA_MIN(furca_view_size(key), 64),
-				  (const char *)key.at);
+		(void)snprintf(advice, sizeof(advice), "Rename %s to '%s' (did you mean that?), or remove %s.", word,
+			       near, word);
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown %s '%.*s'.", what,
+				  (int)FURCA_MIN(furca_view_size(key), 64), (const char *)key.at);
 }
 
 int furca_refuse_value(struct furca_err *err, const char *key, const char *what)
@@ -69,10 +72,12 @@ int furca_refuse_needed(struct furca_err *err, const char *key, const char *what
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The argument '%s' must be %s.", key, what);
 }
 
-int furca_refuse_word(struct furca_err *err, const char *key, const struct furca_value *given, const char *const *words, size_t n, bool needed)
+int furca_refuse_word(struct furca_err *err, const char *key, const struct furca_value *given, const char *const *words,
+		      size_t n, bool needed)
 {
 	bool text = given && given->kind == FURCA_STR;
-	const char *near = text ? furca_nearest((const char *)given->bytes.at, furca_view_size(given->bytes), words, n) : words[0];
+	const char *near =
+		text ? furca_nearest((const char *)given->bytes.at, furca_view_size(given->bytes), words, n) : words[0];
 	char advice[FURCA_ERR_TEXT_MAX], list[128] = "";
 
 	(void)snprintf(list, sizeof(list), "'%s'", near);
@@ -89,7 +94,8 @@ int furca_refuse_word(struct furca_err *err, const char *key, const struct furca
 	if (!given || given->kind == FURCA_NIL)
 		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The argument '%s' is missing.", key);
 	if (!text)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The argument '%s' must be one of %s.", key, list);
-	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown %s '%.*s'.", key, (int)FURCA_MIN(furca_view_size(given->bytes), 64),
-				  (const char *)given->bytes.at);
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "The argument '%s' must be one of %s.",
+					  key, list);
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "Unknown %s '%.*s'.", key,
+				  (int)FURCA_MIN(furca_view_size(given->bytes), 64), (const char *)given->bytes.at);
 }

@@ -19,8 +19,8 @@ const char *furca_advice_text(char buf[FURCA_ADVICE_TEXT], struct furca_view tex
  * "Unknown WHAT 'KEY'.": to be renamed to the nearest of `known` (n words; NULL entries are skipped) unless `map`, the packed map it
  * stands in, has that one already; or to be removed.
  */
-int furca_refuse_unknown(struct furca_err *err, const char *what, struct furca_view key, const char *const *known, size_t n,
-			 struct furca_view map);
+int furca_refuse_unknown(struct furca_err *err, const char *what, struct furca_view key, const char *const *known,
+			 size_t n, struct furca_view map);
 
 /* "The argument 'KEY' must be WHAT.": to be removed. KEY may be dotted. For arguments that may be left out. */
 int furca_refuse_value(struct furca_err *err, const char *key, const char *what);
@@ -32,4 +32,5 @@ int furca_refuse_needed(struct furca_err *err, const char *key, const char *what
  * "Unknown KEY 'WORD'.", or "must be one of" where the value is no text: the nearest of `words` is to be used. `needed`: it cannot be
  * left out.
  */
-int furca_refuse_word(struct furca_err *err, const char *key, const struct furca_value *given, const char *const *words, size_t n, bool needed);
+int furca_refuse_word(struct furca_err *err, const char *key, const struct furca_value *given, const char *const *words,
+		      size_t n, bool needed);

@@ -43,9 +43,11 @@ static int parse_head(const uint8_t *data, size_t max_bytes, size_t *ret_length,
 	for (int i = 3; i >= 0; i--)
 		length = length << 8 | data[i];
 	if (data[5] != FURCA_FRAME_VERSION || data[6] || data[7] || data[4] > FURCA_FDS_MAX)
-		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame's header is not one of version %d", FURCA_FRAME_VERSION);
+		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame's header is not one of version %d",
+				  FURCA_FRAME_VERSION);
 	if (length > max_bytes)
-		return furca_fail(err, FURCA_E_LIMIT, 0, "a frame of %zu bytes is over the limit of %zu", length, max_bytes);
+		return furca_fail(err, FURCA_E_LIMIT, 0, "a frame of %zu bytes is over the limit of %zu", length,
+				  max_bytes);
 	*ret_length = length;
 	return 0;
 }
@@ -69,15 +71,19 @@ int furca_frame_parse(const uint8_t *data, size_t n, size_t max_bytes, struct fu
 	struct furca_view view = {data + FURCA_FRAME_HEADER, data + *ret_need};
 	r = furca_value_check(view, FURCA_MAX_DEPTH, FURCA_MAX_ITEMS);
 	if (r < 0)
-		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame's payload is not one whole msgpack value within bounds");
+		return furca_fail(err, FURCA_E_PROTOCOL, 0,
+				  "a frame's payload is not one whole msgpack value within bounds");
 	if (furca_value_next(&view, &head) < 0 || head.kind != FURCA_ARRAY || head.count != 3)
 		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame's payload is not an array of three");
 	view = furca_value_inside(&head);
 	if (furca_value_next(&view, &number) < 0 || number.kind != FURCA_UINT || furca_value_next(&view, &call) < 0 ||
 	    call.kind != FURCA_UINT || furca_value_next(&view, &body) < 0 || body.kind != FURCA_MAP)
 		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame is not [number, call, map]");
-	*ret = (struct furca_frame_view){.number = (enum furca_frame)number.u, .call = call.u, .n_fds = data[4],
-					 .body = body.raw, .size = *ret_need};
+	*ret = (struct furca_frame_view){.number = (enum furca_frame)number.u,
+					 .call = call.u,
+					 .n_fds = data[4],
+					 .body = body.raw,
+					 .size = *ret_need};
 	return 1;
 }
 
@@ -109,8 +115,8 @@ static int fill(int sock, struct furca_buf *buf, size_t need, struct furca_fd *f
 	return r < 0 ? r : 1;
 }
 
-int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct furca_frame_view *ret, struct furca_fd *fds,
-		     size_t *n_fds, struct furca_err *err)
+int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct furca_frame_view *ret,
+		     struct furca_fd *fds, size_t *n_fds, struct furca_err *err)
 {
 	size_t need = FURCA_FRAME_HEADER;
 	int r;
@@ -126,7 +132,8 @@ int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct f
 			break;
 	}
 	if (r == 1 && ret->n_fds != *n_fds)
-		r = furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame announced %u descriptors and brought %zu", ret->n_fds, *n_fds);
+		r = furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame announced %u descriptors and brought %zu", ret->n_fds,
+			       *n_fds);
 	if (r < 0) {
 		furca_fds_done(fds, *n_fds);
 		*n_fds = 0;

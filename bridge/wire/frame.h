@@ -19,10 +19,10 @@
 /* A frame as parsed; views point into the caller's bytes. */
 struct furca_frame_view {
 	enum furca_frame number;
-	uint64_t call;		 /* the call, or 0 */
-	unsigned n_fds;		 /* descriptors that belong to it */
-	struct furca_view body;	 /* the map of fields, checked: complete, bounded, well formed */
-	size_t size;		 /* bytes of the whole frame, header included */
+	uint64_t call;		/* the call, or 0 */
+	unsigned n_fds;		/* descriptors that belong to it */
+	struct furca_view body; /* the map of fields, checked: complete, bounded, well formed */
+	size_t size;		/* bytes of the whole frame, header included */
 };
 
 /*
@@ -51,5 +51,5 @@ int furca_frame_send(int sock, const uint8_t *data, size_t n, const int *fds, si
  * Blocking: receives one frame into `buf` (cleared first) and at most FURCA_FDS_MAX descriptors into `fds`; *n_fds says how many
  * came. 1, 0 at end of file between frames, or -errno. The view points into `buf`.
  */
-int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct furca_frame_view *ret, struct furca_fd *fds,
-		     size_t *n_fds, struct furca_err *err);
+int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct furca_frame_view *ret,
+		     struct furca_fd *fds, size_t *n_fds, struct furca_err *err);

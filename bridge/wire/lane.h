@@ -31,6 +31,7 @@
 #pragma once
 
 #define FURCA_LANE_OPEN 'L'
-#define FURCA_LANE_OPEN_SHARED 'S' /* as 'F', with a second descriptor: the lane's shared memory (ring.h). Where the engine's configuration has it */
+#define FURCA_LANE_OPEN_SHARED                                                                                         \
+	'S' /* as 'F', with a second descriptor: the lane's shared memory (ring.h). Where the engine's configuration has it */
 #define FURCA_LANES_VARIABLE "FURCA_LANES" /* in a host's environment: "shared" where it has */
 #define FURCA_LANE_OPEN_FRAMES 'F' /* as 'L'; arrays and frames (ext 3) may come to it, their memory beside VALUE */

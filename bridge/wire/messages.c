@@ -29,7 +29,8 @@ enum furca_method furca_method_find(const char *name, size_t n)
 
 const char *furca_method_name(enum furca_method method)
 {
-	return method > 0 && (size_t)method < FURCA_COUNT(method_names) && method_names[method] ? method_names[method] : "?";
+	return method > 0 && (size_t)method < FURCA_COUNT(method_names) && method_names[method] ? method_names[method]
+												: "?";
 }
 
 const char *furca_frame_name(enum furca_frame frame)

@@ -41,7 +41,8 @@ static int map(struct furca_ring *ring, int memory, bool maker)
 
 int furca_ring_new(struct furca_ring *ring, struct furca_fd *ret_memory)
 {
-	FURCA_AUTO_FD struct furca_fd memory = furca_fd_own(memfd_create("furca-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	FURCA_AUTO_FD struct furca_fd memory =
+		furca_fd_own(memfd_create("furca-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 
 	if (memory.n < 0 || ftruncate(memory.n, FURCA_RING_MEMORY) < 0 || fcntl(memory.n, F_ADD_SEALS, SEALS) < 0)
 		return -errno;
@@ -121,7 +122,8 @@ enum furca_ring_sleep furca_ring_ring(struct furca_ring *ring, bool by_socket)
 		asleep = atomic_exchange(&ring->out->asleep, FURCA_RING_AWAKE);
 	if (asleep == FURCA_RING_FUTEX)
 		(void)syscall(SYS_futex, &ring->out->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
-	return asleep == FURCA_RING_FUTEX || asleep == FURCA_RING_SOCKET ? (enum furca_ring_sleep)asleep : FURCA_RING_AWAKE;
+	return asleep == FURCA_RING_FUTEX || asleep == FURCA_RING_SOCKET ? (enum furca_ring_sleep)asleep
+									 : FURCA_RING_AWAKE;
 }
 
 bool furca_ring_heard(struct furca_ring *ring, bool *ret_by_socket)

@@ -16,8 +16,8 @@
 
 #include "base/fd.h"
 
-#define FURCA_RING_BYTES (256U << 10)			       /* of frames, each way; a power of two */
-#define FURCA_RING_HEAD 4096U				       /* before them */
+#define FURCA_RING_BYTES (256U << 10)				   /* of frames, each way; a power of two */
+#define FURCA_RING_HEAD 4096U					   /* before them */
 #define FURCA_RING_MEMORY (FURCA_RING_HEAD + 2 * FURCA_RING_BYTES) /* below 1 MiB */
 
 /* How the reader waits, so that the writer knows what wakes it. */
@@ -29,10 +29,10 @@ enum furca_ring_sleep {
 
 /* One way. Counters wrap; each line of the cache has one writer. */
 struct furca_ring_way {
-	_Alignas(64) _Atomic uint32_t head; /* bytes written, ever */
-	_Atomic uint32_t bell;		    /* counts frames, on the socket too */
-	_Atomic uint32_t by_socket;	    /* those on the socket */
-	_Alignas(64) _Atomic uint32_t tail; /* bytes read, ever */
+	_Alignas(64) _Atomic uint32_t head;   /* bytes written, ever */
+	_Atomic uint32_t bell;		      /* counts frames, on the socket too */
+	_Atomic uint32_t by_socket;	      /* those on the socket */
+	_Alignas(64) _Atomic uint32_t tail;   /* bytes read, ever */
 	_Alignas(64) _Atomic uint32_t asleep; /* enum furca_ring_sleep, of the reader */
 };
 

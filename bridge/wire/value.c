@@ -424,7 +424,11 @@ bool furca_view_is_utf8(struct furca_view view)
 {
 	for (const uint8_t *p = view.at; p < view.end;) {
 		uint8_t b = *p++;
-		unsigned more = b < 0x80 ? 0 : b >= 0xc2 && b < 0xe0 ? 1 : b >= 0xe0 && b < 0xf0 ? 2 : b >= 0xf0 && b < 0xf5 ? 3 : 9;
+		unsigned more = b < 0x80		? 0
+				: b >= 0xc2 && b < 0xe0 ? 1
+				: b >= 0xe0 && b < 0xf0 ? 2
+				: b >= 0xf0 && b < 0xf5 ? 3
+							: 9;
 
 		if (more == 9 || (size_t)(view.end - p) < more)
 			return false;

@@ -70,7 +70,7 @@ int furca_value_check(struct furca_view view, unsigned max_depth, size_t max_ite
 struct furca_scan {
 	unsigned max_depth; /* at most FURCA_SCAN_DEPTH */
 	size_t max_items, max_bytes;
-	size_t at, items;   /* bytes and values seen of the value under way */
+	size_t at, items; /* bytes and values seen of the value under way */
 	unsigned depth;
 	uint64_t open[FURCA_SCAN_DEPTH + 2]; /* values still due at each level */
 };

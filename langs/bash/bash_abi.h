@@ -53,18 +53,18 @@ typedef struct variable {
 	int context;
 } SHELL_VAR;
 
-#define att_exported  0x0000001
-#define att_readonly  0x0000002
-#define att_array     0x0000004
-#define att_integer   0x0000010
-#define att_assoc     0x0000040
-#define att_trace     0x0000080
+#define att_exported 0x0000001
+#define att_readonly 0x0000002
+#define att_array 0x0000004
+#define att_integer 0x0000010
+#define att_assoc 0x0000040
+#define att_trace 0x0000080
 #define att_uppercase 0x0000100
 #define att_lowercase 0x0000200
-#define att_capcase   0x0000400
-#define att_nameref   0x0000800
+#define att_capcase 0x0000400
+#define att_nameref 0x0000800
 #define att_invisible 0x0001000
-#define att_imported  0x0008000
+#define att_imported 0x0008000
 
 typedef struct alias {
 	char *name;
@@ -190,10 +190,10 @@ extern struct builtin *shell_builtins;
 extern int num_shell_builtins;
 
 /* not in every release */
-extern void clear_pending_traps(void) FURCA_WEAK;		      /* 5.1 and later */
-extern void seedrand(void) FURCA_WEAK;				      /* 5.1 and later */
-extern void restore_traps(void) FURCA_WEAK;			      /* 5.2 and later */
-extern void *invalid_env FURCA_WEAK; /* a hash table: environment entries that can be no variables */
+extern void clear_pending_traps(void) FURCA_WEAK; /* 5.1 and later */
+extern void seedrand(void) FURCA_WEAK;		  /* 5.1 and later */
+extern void restore_traps(void) FURCA_WEAK;	  /* 5.2 and later */
+extern void *invalid_env FURCA_WEAK;		  /* a hash table: environment entries that can be no variables */
 extern void *hash_remove(const char *, void *, int) FURCA_WEAK;
 extern int running_trap FURCA_WEAK; /* the signal whose trap runs, plus one */
 extern int wait_intr_flag FURCA_WEAK, wait_signal_received FURCA_WEAK;

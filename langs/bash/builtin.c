@@ -86,7 +86,7 @@ static void bash_run(void *data, const struct furca_host_run *run, struct furca_
 	}
 	if (role == FURCA_CLONE_STATELESS)
 		shell_start_time = time(NULL); /* it may have waited for its call */
-	if (role != FURCA_CLONE_COPY) /* its pid namespace does not show them */
+	if (role != FURCA_CLONE_COPY)	       /* its pid namespace does not show them */
 		furca_bash_jobs_refresh();
 	furca_bash.call = furca_host_interrupt_value(run->call);
 	furca_bash_run(code, &end);
@@ -214,8 +214,8 @@ static int check_version(struct furca_err *err)
 	long number = major * 100 + minor;
 
 	if (number < FURCA_BASH_OLDEST || number > FURCA_BASH_NEWEST)
-		return furca_fail(err, FURCA_E_UNSUPPORTED, 0, "bash %s is not served: it must be %d.%d to %d.%d", version,
-				  FURCA_BASH_OLDEST / 100, FURCA_BASH_OLDEST % 100, FURCA_BASH_NEWEST / 100,
+		return furca_fail(err, FURCA_E_UNSUPPORTED, 0, "bash %s is not served: it must be %d.%d to %d.%d",
+				  version, FURCA_BASH_OLDEST / 100, FURCA_BASH_OLDEST % 100, FURCA_BASH_NEWEST / 100,
 				  FURCA_BASH_NEWEST % 100);
 	lang.version = version;
 	return 0;
@@ -245,7 +245,8 @@ static void drop_foreign_functions(void)
 
 	for (char **entry = environ; *entry; entry++) {
 		size_t n = strcspn(*entry, "=");
-		FURCA_AUTO_FREE char *name = strncmp(*entry, prefix, sizeof(prefix) - 1) == 0 ? strndup(*entry, n) : NULL;
+		FURCA_AUTO_FREE char *name =
+			strncmp(*entry, prefix, sizeof(prefix) - 1) == 0 ? strndup(*entry, n) : NULL;
 
 		if (name && &invalid_env && invalid_env && hash_remove)
 			(void)hash_remove(name, invalid_env, 0);

@@ -18,9 +18,10 @@
 #define DEBUG_TRAP NSIG /* trap.h */
 
 static const char *const how_word[] = {
-	[FURCA_BASH_OK] = "ok",		[FURCA_BASH_EXIT] = "exit",	[FURCA_BASH_ERREXIT] = "errexit",
-	[FURCA_BASH_FATAL] = "fatal",	[FURCA_BASH_SYNTAX] = "syntax", [FURCA_BASH_SIGNAL] = "signal",
-	[FURCA_BASH_EXEC] = "exec",	[FURCA_BASH_INTERRUPTED] = "interrupted",
+	[FURCA_BASH_OK] = "ok",		  [FURCA_BASH_EXIT] = "exit",
+	[FURCA_BASH_ERREXIT] = "errexit", [FURCA_BASH_FATAL] = "fatal",
+	[FURCA_BASH_SYNTAX] = "syntax",	  [FURCA_BASH_SIGNAL] = "signal",
+	[FURCA_BASH_EXEC] = "exec",	  [FURCA_BASH_INTERRUPTED] = "interrupted",
 };
 
 const char *furca_bash_how_word(enum furca_bash_how how)
@@ -43,19 +44,22 @@ const char *furca_bash_how_text(const struct furca_bash_end *end)
 		(void)snprintf(text, sizeof(text), "exit ended the call with status %d", end->status);
 		return text;
 	case FURCA_BASH_ERREXIT:
-		(void)snprintf(text, sizeof(text), "A command failed with status %d while set -e is on in this session", end->status);
+		(void)snprintf(text, sizeof(text), "A command failed with status %d while set -e is on in this session",
+			       end->status);
 		return text;
 	case FURCA_BASH_FATAL:
 		return "An expansion or a shell error ended the call (see stderr), as it would end a script";
 	case FURCA_BASH_SYNTAX:
 		return "Syntax error (see stderr); the commands before it have run";
 	case FURCA_BASH_SIGNAL:
-		(void)snprintf(text, sizeof(text), "The shell received SIG%s, which ended the call", sigabbrev_np(end->term_signal) ?: "?");
+		(void)snprintf(text, sizeof(text), "The shell received SIG%s, which ended the call",
+			       sigabbrev_np(end->term_signal) ?: "?");
 		return text;
 	case FURCA_BASH_EXEC:
 		if (end->status == 0)
 			return NULL;
-		(void)snprintf(text, sizeof(text), "exec ran the program in place of the rest of the call; it ended with status %d",
+		(void)snprintf(text, sizeof(text),
+			       "exec ran the program in place of the rest of the call; it ended with status %d",
 			       end->status);
 		return text;
 	case FURCA_BASH_INTERRUPTED: /* by whom and why, the engine says */
@@ -166,7 +170,8 @@ static bool jump_landed(int jump, bool parsing, bool *trap_removed, enum furca_b
 	 * set -u with a DEBUG trap that names an unset variable would end every call, also the one that removes the trap; so would a
 	 * trap that kills the shell, or that has to be interrupted. What was interrupted later was not in the trap's way.
 	 */
-	if ((*ret != FURCA_BASH_SIGNAL || furca_bash.commands == 0) && &running_trap && running_trap == DEBUG_TRAP + 1) {
+	if ((*ret != FURCA_BASH_SIGNAL || furca_bash.commands == 0) && &running_trap &&
+	    running_trap == DEBUG_TRAP + 1) {
 		restore_default_signal(DEBUG_TRAP);
 		*trap_removed = true;
 	}

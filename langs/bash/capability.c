@@ -110,7 +110,8 @@ static int read_words(WORD_LIST *list, struct words *ret, struct furca_err *err)
 			list = list->next;
 			ret->variable = list->word->word;
 			if (!legal_identifier(ret->variable))
-				return furca_fail(err, FURCA_E_VALIDATION, 0, "'%s' is no variable's name", ret->variable);
+				return furca_fail(err, FURCA_E_VALIDATION, 0, "'%s' is no variable's name",
+						  ret->variable);
 		} else {
 			return EX_USAGE;
 		}
@@ -162,7 +163,8 @@ static int pack_call(struct furca_buf *out, enum furca_frame frame, const struct
 		(void)furca_buf_append(out, words->kwargs.data, words->kwargs.len);
 	}
 	if (out->len > FURCA_MAX_CAPABILITY)
-		return furca_fail(err, FURCA_E_LIMIT, 0, "the arguments are over the limit of %u bytes", FURCA_MAX_CAPABILITY);
+		return furca_fail(err, FURCA_E_LIMIT, 0, "the arguments are over the limit of %u bytes",
+				  FURCA_MAX_CAPABILITY);
 	int r = furca_frame_end(out, at, 0);
 	return r < 0 ? furca_fail(err, FURCA_E_MEMORY, -r, "cannot pack the call") : 0;
 }
@@ -234,9 +236,11 @@ static int print_list(const struct furca_value *value)
 			if (furca_map_text(item.raw, "name", &field))
 				(void)furca_buf_append(&line, field.at, furca_view_size(field));
 			if (furca_map_text(item.raw, k == 0 ? "effect" : "language", &field))
-				(void)furca_buf_printf(&line, "\t%.*s", (int)furca_view_size(field), (const char *)field.at);
+				(void)furca_buf_printf(&line, "\t%.*s", (int)furca_view_size(field),
+						       (const char *)field.at);
 			if (furca_map_text(item.raw, "doc", &field))
-				(void)furca_buf_printf(&line, "\t%.*s", (int)furca_view_size(field), (const char *)field.at);
+				(void)furca_buf_printf(&line, "\t%.*s", (int)furca_view_size(field),
+						       (const char *)field.at);
 			r |= print_bytes(line.data ? line.data : (const uint8_t *)"", line.len);
 		}
 	}
@@ -251,7 +255,8 @@ static int give(const struct words *words, const struct furca_value *value)
 	if (words->list)
 		return print_list(value);
 	if (value->kind == FURCA_EXT && value->ext == EXT_HANDLE)
-		return words->variable ? assign(words->variable, text.at, furca_view_size(text)) : print_bytes(text.at, furca_view_size(text));
+		return words->variable ? assign(words->variable, text.at, furca_view_size(text))
+				       : print_bytes(text.at, furca_view_size(text));
 	if (value->kind != FURCA_STR && value->kind != FURCA_BIN) {
 		furca_json_write(&json, value);
 		if (json.failed) {
@@ -275,7 +280,8 @@ static void complain(const char *name, struct furca_view body)
 	(void)furca_map_text(body, "suggestion", &suggestion);
 	builtin_error("%s: %.*s%s%.*s%s%.*s", name, (int)furca_view_size(type), (const char *)type.at,
 		      furca_view_size(type) ? ": " : "", (int)furca_view_size(message), (const char *)message.at,
-		      furca_view_size(suggestion) ? "\n" : "", (int)furca_view_size(suggestion), (const char *)suggestion.at);
+		      furca_view_size(suggestion) ? "\n" : "", (int)furca_view_size(suggestion),
+		      (const char *)suggestion.at);
 }
 
 static int exchange(const struct words *words, struct furca_buf *out, struct furca_err *err)
@@ -416,14 +422,22 @@ static char *const reset_doc[] = {
 };
 
 EXPORT struct builtin capability_struct = {
-	(char *)"capability", capability_builtin, BUILTIN_ENABLED, capability_doc,
-	"capability [-a] [-v VAR] NAME [WORD | KEY=TEXT | KEY:=JSON ...] or capability -l or capability -r HANDLE", NULL,
+	(char *)"capability",
+	capability_builtin,
+	BUILTIN_ENABLED,
+	capability_doc,
+	"capability [-a] [-v VAR] NAME [WORD | KEY=TEXT | KEY:=JSON ...] or capability -l or capability -r HANDLE",
+	NULL,
 };
 
 /* bash looks the structure up by the builtin's name, which is no C name. */
 EXPORT struct builtin furca_fn_struct __asm__("\"furca-fn_struct\"") = {
-	(char *)"furca-fn", function_builtin, BUILTIN_ENABLED, function_doc,
-	"furca-fn [-v VAR] NAME [WORD | KEY=TEXT | KEY:=JSON ...]", NULL,
+	(char *)"furca-fn",
+	function_builtin,
+	BUILTIN_ENABLED,
+	function_doc,
+	"furca-fn [-v VAR] NAME [WORD | KEY=TEXT | KEY:=JSON ...]",
+	NULL,
 };
 
 EXPORT struct builtin furca_reset_struct __asm__("\"furca-reset_struct\"") = {

@@ -302,19 +302,29 @@ static const struct {
 	const char *name;
 	void *function;
 } hooks[] = {
-	{"execve", (void *)hook_execve},      {"exit", (void *)hook_exit},	 {"setrlimit", (void *)hook_setrlimit},
-	{"setrlimit64", (void *)hook_setrlimit}, {"close", (void *)hook_close},	 {"dup2", (void *)hook_dup2},
-	{"fcntl", (void *)hook_fcntl},	      {"fcntl64", (void *)hook_fcntl},	 {"kill", (void *)hook_kill},
-	{"killpg", (void *)hook_killpg},      {"waitpid", (void *)hook_waitpid},
-	{"sigaction", (void *)hook_sigaction}, {"dup", (void *)hook_dup},
-	{"open", (void *)hook_open},	      {"open64", (void *)hook_open},	 {"__open_2", (void *)hook_open2},
+	{"execve", (void *)hook_execve},
+	{"exit", (void *)hook_exit},
+	{"setrlimit", (void *)hook_setrlimit},
+	{"setrlimit64", (void *)hook_setrlimit},
+	{"close", (void *)hook_close},
+	{"dup2", (void *)hook_dup2},
+	{"fcntl", (void *)hook_fcntl},
+	{"fcntl64", (void *)hook_fcntl},
+	{"kill", (void *)hook_kill},
+	{"killpg", (void *)hook_killpg},
+	{"waitpid", (void *)hook_waitpid},
+	{"sigaction", (void *)hook_sigaction},
+	{"dup", (void *)hook_dup},
+	{"open", (void *)hook_open},
+	{"open64", (void *)hook_open},
+	{"__open_2", (void *)hook_open2},
 	{"__open64_2", (void *)hook_open2},
 };
 
 /* bash's dynamic section. */
 struct image {
 	uintptr_t base;
-	const ElfW(Sym) *symbols;
+	const ElfW(Sym) * symbols;
 	const char *names;
 	const ELF_RELOCATION *table[2];
 	size_t n[2];
@@ -328,7 +338,7 @@ static const void *absolute(const struct image *image, uintptr_t p)
 	return (const void *)(p < image->base ? p + image->base : p);
 }
 
-static void read_dynamic(struct image *image, const ElfW(Dyn) *d)
+static void read_dynamic(struct image *image, const ElfW(Dyn) * d)
 {
 	for (; d->d_tag != DT_NULL; d++)
 		switch (d->d_tag) {
@@ -402,7 +412,8 @@ int furca_bash_hooks_init(struct furca_err *err)
 
 	(void)dl_iterate_phdr(visit, &image);
 	if (image.redirected < 10)
-		return furca_fail(err, FURCA_E_SYSTEM, ENOTSUP, "only %d of bash's library calls could be redirected", image.redirected);
+		return furca_fail(err, FURCA_E_SYSTEM, ENOTSUP, "only %d of bash's library calls could be redirected",
+				  image.redirected);
 	return image.redirected;
 }
 

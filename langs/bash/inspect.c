@@ -16,8 +16,8 @@
 #include "base/banned.h"
 
 #define SHORT_TEXT 256U	      /* bytes of one value or function's text where `names` are asked for */
-#define LONG_TEXT  (64U << 10) /* and where all is */
-#define LAST_TRAP  (NSIG + 2) /* DEBUG, ERR and RETURN follow the signals */
+#define LONG_TEXT (64U << 10) /* and where all is */
+#define LAST_TRAP (NSIG + 2)  /* DEBUG, ERR and RETURN follow the signals */
 
 struct inspection {
 	msgpack_packer packer;
@@ -79,8 +79,8 @@ static void pack_attributes(struct inspection *in, int attributes)
 		int bit;
 		char letter;
 	} letters[] = {
-		{att_array, 'a'},     {att_assoc, 'A'},	    {att_capcase, 'c'}, {att_integer, 'i'}, {att_lowercase, 'l'},
-		{att_nameref, 'n'},   {att_readonly, 'r'},  {att_trace, 't'},	{att_uppercase, 'u'}, {att_exported, 'x'},
+		{att_array, 'a'},   {att_assoc, 'A'},	 {att_capcase, 'c'}, {att_integer, 'i'},   {att_lowercase, 'l'},
+		{att_nameref, 'n'}, {att_readonly, 'r'}, {att_trace, 't'},   {att_uppercase, 'u'}, {att_exported, 'x'},
 	};
 	char text[FURCA_COUNT(letters) + 1];
 	size_t n = 0;

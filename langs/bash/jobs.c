@@ -96,9 +96,10 @@ static int wait_for_jobs(WORD_LIST *list)
 
 	if (status != -1)
 		return status;
-	builtin_error(furca_bash.host.role == FURCA_CLONE_COPY
-			      ? "a job of the session is no child of the copy that a read-only call runs in"
-			      : "the job was started before the session went back to its last commit: it is no child any more");
+	builtin_error(
+		furca_bash.host.role == FURCA_CLONE_COPY
+			? "a job of the session is no child of the copy that a read-only call runs in"
+			: "the job was started before the session went back to its last commit: it is no child any more");
 	return STATUS_UNKNOWN;
 }
 

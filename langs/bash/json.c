@@ -12,8 +12,8 @@
 
 #include "base/banned.h"
 
-#define EXT_INTEGER 1 /* two's complement, big endian */
-#define MAX_DIGITS  4096 /* of an integer beyond 64 bits */
+#define EXT_INTEGER 1	/* two's complement, big endian */
+#define MAX_DIGITS 4096 /* of an integer beyond 64 bits */
 
 /* Numbers are written with a point whatever LC_NUMERIC the session has. */
 static locale_t c_locale(void)
@@ -252,7 +252,8 @@ static int read_escape(struct reader *r, struct furca_buf *text)
 		return malformed(r, "an unknown escape");
 	r->at += 5;
 	if (c >= 0xd800 && c < 0xdc00) {
-		if (r->at[0] != '\\' || r->at[1] != 'u' || read_hex4(r->at + 2, &low) < 0 || low < 0xdc00 || low > 0xdfff)
+		if (r->at[0] != '\\' || r->at[1] != 'u' || read_hex4(r->at + 2, &low) < 0 || low < 0xdc00 ||
+		    low > 0xdfff)
 			return malformed(r, "half a surrogate pair");
 		c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
 		r->at += 6;
@@ -388,8 +389,8 @@ static bool names_handle(const struct furca_buf *pair)
 	static const char head[] = "\xa6handle";
 	size_t key = sizeof(head) - 1, n = pair->len - key - 1;
 
-	return pair->len > key + 1 && memcmp(pair->data, head, key) == 0 && (n == 17 || n == 18) && pair->data[key] == (0xa0 | n) &&
-	       pair->data[key + 1] == '@';
+	return pair->len > key + 1 && memcmp(pair->data, head, key) == 0 && (n == 17 || n == 18) &&
+	       pair->data[key] == (0xa0 | n) && pair->data[key + 1] == '@';
 }
 
 static int read_container(struct reader *r, struct furca_buf *out)

@@ -72,7 +72,8 @@ int furca_bash_set_env(struct furca_view map, struct furca_err *err)
 	for (uint32_t i = 0; i < head.count; i++) {
 		FURCA_AUTO_FREE char *text = NULL;
 
-		if (furca_value_next(&inside, &name) < 0 || furca_value_next(&inside, &value) < 0 || name.kind != FURCA_STR)
+		if (furca_value_next(&inside, &name) < 0 || furca_value_next(&inside, &value) < 0 ||
+		    name.kind != FURCA_STR)
 			return furca_fail(err, FURCA_E_VALIDATION, 0, "env_vars has a name that is no text");
 		text = furca_view_dup(name.bytes);
 		if (!text)
@@ -131,7 +132,8 @@ static int add_kwargs(struct furca_buf *code, struct furca_view function, struct
 			break;
 		name = key.kind == FURCA_STR ? furca_view_dup(key.bytes) : NULL;
 		if (!name || !legal_identifier(name))
-			return furca_fail(err, FURCA_E_VALIDATION, 0, "'%s' is no name that an argument of a bash function can have",
+			return furca_fail(err, FURCA_E_VALIDATION, 0,
+					  "'%s' is no name that an argument of a bash function can have",
 					  name ? name : "?");
 		(void)furca_buf_printf(code, "%s=", name);
 		add_quoted(code, &value);
@@ -145,7 +147,8 @@ char *furca_bash_function_code(struct furca_view function, struct furca_err *err
 	struct furca_view name, source;
 	struct furca_value args, item;
 
-	if (!furca_map_text(function, "name", &name) || !furca_map_text(function, "source", &source) || !is_function_name(name)) {
+	if (!furca_map_text(function, "name", &name) || !furca_map_text(function, "source", &source) ||
+	    !is_function_name(name)) {
 		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Use letters, digits, _ . : - in the name",
 					 "the name of the stored function is none that bash can call");
 		return NULL;
@@ -155,7 +158,8 @@ char *furca_bash_function_code(struct furca_view function, struct furca_err *err
 	(void)furca_buf_append_text(&code, "\n}\n");
 	if (add_kwargs(&code, function, err) < 0)
 		return NULL;
-	(void)furca_buf_printf(&code, "\\%.*s ", (int)furca_view_size(name), (const char *)name.at); /* quoted: no alias */
+	(void)furca_buf_printf(&code, "\\%.*s ", (int)furca_view_size(name),
+			       (const char *)name.at); /* quoted: no alias */
 	if (furca_map_get(function, "args", &args) && args.kind == FURCA_ARRAY) {
 		struct furca_view inside = furca_value_inside(&args);
 

@@ -45,22 +45,23 @@ enum furca_bash_phase {
 };
 
 struct furca_bash {
-	struct furca_host host;		      /* the loop; its channels are hidden from code */
-	pid_t pid;			      /* of the process that is the host; children of bash differ */
-	volatile char *own;		      /* 1 in that process; the kernel clears it in a forked child. NULL: it cannot */
-	bool copy;			      /* a clone whose EXIT trap was its session's */
-	char *exit_trap;		      /* the session's EXIT trap while disarmed, for trap -p; owned by bash's table */
-	volatile sig_atomic_t phase;	      /* enum furca_bash_phase; read by handlers */
-	volatile sig_atomic_t ended_by;	      /* the signal that ended the call, or 0; written by handlers */
-	volatile sig_atomic_t call, interrupted; /* furca_host_interrupt_value: of the call under way, and the last that was interrupted */
-	volatile sig_atomic_t interrupts;     /* how often this call was interrupted; written by handlers */
+	struct furca_host host;		/* the loop; its channels are hidden from code */
+	pid_t pid;			/* of the process that is the host; children of bash differ */
+	volatile char *own;		/* 1 in that process; the kernel clears it in a forked child. NULL: it cannot */
+	bool copy;			/* a clone whose EXIT trap was its session's */
+	char *exit_trap;		/* the session's EXIT trap while disarmed, for trap -p; owned by bash's table */
+	volatile sig_atomic_t phase;	/* enum furca_bash_phase; read by handlers */
+	volatile sig_atomic_t ended_by; /* the signal that ended the call, or 0; written by handlers */
+	volatile sig_atomic_t call,
+		interrupted; /* furca_host_interrupt_value: of the call under way, and the last that was interrupted */
+	volatile sig_atomic_t interrupts;	/* how often this call was interrupted; written by handlers */
 	volatile sig_atomic_t handlers_changed; /* by bash, since ours were put in place */
-	volatile sig_atomic_t waiting;	      /* in waitpid */
-	unsigned commands;		      /* of this call that have run to their end, at top level */
-	int ended_as;			      /* enum furca_bash_how, set by a hook; 0: none did */
-	int saved[3];			      /* 0, 1, 2 as they were when the call began; -1: not changed since, or closed */
-	bool saves[3];			      /* whether `saved` has been looked at in this call */
-	sigjmp_buf top;			      /* of the call; bash moves its own about */
+	volatile sig_atomic_t waiting;		/* in waitpid */
+	unsigned commands;			/* of this call that have run to their end, at top level */
+	int ended_as;				/* enum furca_bash_how, set by a hook; 0: none did */
+	int saved[3];	/* 0, 1, 2 as they were when the call began; -1: not changed since, or closed */
+	bool saves[3];	/* whether `saved` has been looked at in this call */
+	sigjmp_buf top; /* of the call; bash moves its own about */
 };
 extern struct furca_bash furca_bash;
 
@@ -74,8 +75,8 @@ static inline bool furca_bash_is_host(void)
 struct furca_bash_end {
 	enum furca_bash_how how;
 	int status;
-	int term_signal;    /* with SIGNAL */
-	bool trap_removed;  /* a DEBUG trap that ended every call was dropped */
+	int term_signal;   /* with SIGNAL */
+	bool trap_removed; /* a DEBUG trap that ended every call was dropped */
 };
 
 /* call.c */

@@ -26,9 +26,9 @@
 
 #include "base/banned.h"
 
-#define AGAIN_US     300000 /* from one passage of an interrupt to the next */
+#define AGAIN_US 300000	     /* from one passage of an interrupt to the next */
 #define KILL_AFTER_US 700000 /* from the interrupt to SIGKILL of what is in the foreground */
-#define MAX_FAMILY   512    /* processes that one passage looks at */
+#define MAX_FAMILY 512	     /* processes that one passage looks at */
 
 static const int ending[] = {SIGTERM, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2, SIGPIPE, SIGXCPU, SIGXFSZ, SIGVTALRM};
 
@@ -36,8 +36,8 @@ static const int ending[] = {SIGTERM, SIGHUP, SIGALRM, SIGUSR1, SIGUSR2, SIGPIPE
 static const int crashing[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT, SIGSYS};
 
 static bool armed;
-static int timer = -1;		   /* kernel timer of this process */
-static int64_t interrupted_at_us;  /* when this call's first interrupt came */
+static int timer = -1;		  /* kernel timer of this process */
+static int64_t interrupted_at_us; /* when this call's first interrupt came */
 
 /* Ends the call at bash's next look. Async-signal-safe. */
 static void end_call(int sig)
@@ -241,7 +241,8 @@ static void on_interrupt(int sig, siginfo_t *info, void *context)
 	if (info->si_code == SI_QUEUE)
 		furca_bash.interrupted = info->si_value.sival_int;
 	/* Between calls, or for one that has ended; one for a call that is about to begin is found by furca_bash_signals_begin. */
-	if (furca_bash.phase == FURCA_BASH_IDLE || (info->si_code == SI_QUEUE && info->si_value.sival_int != furca_bash.call)) {
+	if (furca_bash.phase == FURCA_BASH_IDLE ||
+	    (info->si_code == SI_QUEUE && info->si_value.sival_int != furca_bash.call)) {
 		errno = saved;
 		return;
 	}

@@ -17,7 +17,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define HEAP_BYTES  (512UL << 10)
+#define HEAP_BYTES (512UL << 10)
 #define STACK_PAGES 16
 
 static int warm_object(struct dl_phdr_info *object, size_t size, void *data)

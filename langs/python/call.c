@@ -20,15 +20,15 @@
 
 static struct {
 	struct furca_host *host;
-	PyObject *calls;	  /* the module of calls.py */
-	PyObject *space;	  /* the user's namespace */
-	unsigned parked;	  /* threads parked in this copy, and not yet watched */
-	bool beginning, late;	  /* the code is being prepared; an interrupt came meanwhile */
-	bool armed;		  /* the user's code runs: an interrupt is for it */
-	bool interrupted;	  /* one has come */
-	bool touched;		  /* our own code has changed something on behalf of the user's */
-	bool special;		  /* the long way was taken at the beginning */
-	bool unread;		  /* the arrays among a function's arguments could not be read */
+	PyObject *calls;      /* the module of calls.py */
+	PyObject *space;      /* the user's namespace */
+	unsigned parked;      /* threads parked in this copy, and not yet watched */
+	bool beginning, late; /* the code is being prepared; an interrupt came meanwhile */
+	bool armed;	      /* the user's code runs: an interrupt is for it */
+	bool interrupted;     /* one has come */
+	bool touched;	      /* our own code has changed something on behalf of the user's */
+	bool special;	      /* the long way was taken at the beginning */
+	bool unread;	      /* the arrays among a function's arguments could not be read */
 	/* Of the call under way, and the last that was interrupted: furca_host_interrupt_value. */
 	volatile sig_atomic_t number, last;
 	void (*trip)(int sig); /* Python's own handler */
@@ -136,8 +136,7 @@ static int begin(const struct furca_host_run *run, struct furca_steps *ret)
 /* Evaluates one step at the top level: no frame of ours is below a code object's. */
 static PyObject *step(PyObject *code)
 {
-	return PyCallable_Check(code) ? PyObject_CallObject(code, NULL)
-				      : PyEval_EvalCode(code, call.space, call.space);
+	return PyCallable_Check(code) ? PyObject_CallObject(code, NULL) : PyEval_EvalCode(code, call.space, call.space);
 }
 
 /* Runs all steps. The value of the last one, or NULL with an exception. */
@@ -193,14 +192,13 @@ static void report(PyObject *outcome, struct furca_host_done *ret)
 	int exit_code;
 	Py_ssize_t cut;
 
-	if (!outcome || !PyArg_ParseTuple(outcome, "OiOOOOnO", &how, &exit_code, &error, &suggestion, &raised,
-					  &text, &cut, &display)) {
+	if (!outcome || !PyArg_ParseTuple(outcome, "OiOOOOnO", &how, &exit_code, &error, &suggestion, &raised, &text,
+					  &cut, &display)) {
 		furca_call_told("furca: the end of a call");
 		ret->how = "exception";
 		ret->exit_code = 1;
-		(void)furca_buf_append_text(
-			&ret->error,
-			"the session could not describe how the call ended; its stderr says why");
+		(void)furca_buf_append_text(&ret->error,
+					    "the session could not describe how the call ended; its stderr says why");
 		return;
 	}
 	ret->how = how_word(how);
@@ -350,7 +348,8 @@ static void put_frames(const struct furca_host_run *run, PyObject *value, struct
 	PyObject *reader = furca_codec_text(run->frames), *frames = reader ? furca_lanes_buffers(reader) : NULL;
 	PyObject *error, *why;
 
-	if (frames && furca_lanes_pack(value, frames, &ret->result) == 0 && furca_lanes_store(frames, &ret->memory) == 0) {
+	if (frames && furca_lanes_pack(value, frames, &ret->result) == 0 &&
+	    furca_lanes_store(frames, &ret->memory) == 0) {
 		Py_DECREF(frames);
 		Py_DECREF(reader);
 		return;

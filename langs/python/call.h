@@ -23,7 +23,7 @@ void furca_call_parked(unsigned threads);
 
 /* What calls.py asks for, as methods of the module _furca_host. */
 PyObject *furca_call_listen(PyObject *self, PyObject *args); /* listen(): before the handler that was set in Python */
-PyObject *furca_call_armed(PyObject *self, PyObject *args);	  /* armed() */
+PyObject *furca_call_armed(PyObject *self, PyObject *args);  /* armed() */
 PyObject *furca_call_interrupted(PyObject *self, PyObject *args); /* interrupted() */
 PyObject *furca_call_touched(PyObject *self, PyObject *args);	  /* touched() */
 PyObject *furca_call_remember(PyObject *self, PyObject *args);	  /* remember(filename, source) */

@@ -19,8 +19,7 @@ static int no_form(PyObject *value, const char *advice)
 	PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__name__");
 
 	if (name)
-		(void)PyErr_Format(PyExc_TypeError,
-				   "a value of type %U has no form on the wire; %s", name, advice);
+		(void)PyErr_Format(PyExc_TypeError, "a value of type %U has no form on the wire; %s", name, advice);
 	Py_XDECREF(name);
 	return -1;
 }
@@ -94,10 +93,9 @@ static int pack_str(struct pack *p, PyObject *value)
 	if (!bytes) {
 		if (PyErr_ExceptionMatches(PyExc_UnicodeError)) {
 			PyErr_Clear();
-			PyErr_SetString(PyExc_TypeError,
-					"text with a lone surrogate has no form on the wire; "
-					"encode it first, "
-					"for example with errors='backslashreplace'");
+			PyErr_SetString(PyExc_TypeError, "text with a lone surrogate has no form on the wire; "
+							 "encode it first, "
+							 "for example with errors='backslashreplace'");
 		}
 		return -1;
 	}
@@ -185,9 +183,7 @@ static int pack_hooked(struct pack *p, PyObject *value)
 		return -1;
 	if (pair == Py_None) {
 		Py_DECREF(pair);
-		return no_form(
-			value,
-			"send plain values: None, bool, int, float, str, bytes, list, tuple, dict");
+		return no_form(value, "send plain values: None, bool, int, float, str, bytes, list, tuple, dict");
 	}
 	if (!PyArg_ParseTuple(pair, "iy#", &type, &data, &n)) {
 		Py_DECREF(pair);
@@ -217,10 +213,8 @@ static int pack_value(struct pack *p, PyObject *value, int depth)
 		return pack_str(p, value);
 	if (PyBytes_Check(value) || PyByteArray_Check(value) || PyMemoryView_Check(value))
 		return pack_bytes(p, value);
-	if (depth >= FURCA_PYTHON_DEPTH &&
-	    (PyList_Check(value) || PyTuple_Check(value) || PyDict_Check(value))) {
-		(void)PyErr_Format(PyExc_ValueError, "the value is nested deeper than %d levels",
-				   FURCA_PYTHON_DEPTH);
+	if (depth >= FURCA_PYTHON_DEPTH && (PyList_Check(value) || PyTuple_Check(value) || PyDict_Check(value))) {
+		(void)PyErr_Format(PyExc_ValueError, "the value is nested deeper than %d levels", FURCA_PYTHON_DEPTH);
 		return -1;
 	}
 	if (PyList_Check(value) || PyTuple_Check(value))
@@ -297,8 +291,7 @@ static PyObject *unpack_ext(const struct unpack *u, const struct furca_value *va
 		if (u->hook)
 			return PyObject_CallFunction(u->hook, "iy#O", (int)value->ext, data, n,
 						     u->memory ? u->memory : Py_None);
-		return PyErr_Format(PyExc_ValueError, "a value of the unknown extension type %d",
-				    (int)value->ext);
+		return PyErr_Format(PyExc_ValueError, "a value of the unknown extension type %d", (int)value->ext);
 	}
 	type = (PyObject *)&PyLong_Type;
 	method = PyObject_GetAttrString(type, "from_bytes");

@@ -20,8 +20,7 @@
 #include "base/buf.h"
 #include "bridge/wire/value.h"
 
-#define FURCA_PYTHON_DEPTH                                                                         \
-	100 /* levels of lists and maps in a value; leaves room for the message around it */
+#define FURCA_PYTHON_DEPTH 100 /* levels of lists and maps in a value; leaves room for the message around it */
 
 #define FURCA_EXT_INTEGER 1
 #define FURCA_EXT_HANDLE 2

@@ -26,12 +26,12 @@ struct lane {
 	unsigned generation;
 	pid_t pid;
 	uint64_t last_call;
-	bool busy; /* a call is under way: one that a signal handler makes meanwhile gets a lane for
+	bool busy;	/* a call is under way: one that a signal handler makes meanwhile gets a lane for
 		      itself */
 	bool temporary; /* not the thread's */
 	struct furca_buf in;
-	struct furca_ring ring; /* the lane's shared memory, where it has any */
-	bool socket_due; /* with it: there may be more on the socket */
+	struct furca_ring ring;		    /* the lane's shared memory, where it has any */
+	bool socket_due;		    /* with it: there may be more on the socket */
 	struct furca_fd fds[FURCA_FDS_MAX]; /* that came, of frames not read yet */
 	size_t n_fds;
 };
@@ -179,7 +179,7 @@ struct exchange {
 	const uint8_t *data; /* still to be sent */
 	size_t n;
 	int memory; /* goes with its first byte; -1: none */
-	int error; /* errno that broke the lane, 0 none */
+	int error;  /* errno that broke the lane, 0 none */
 	bool posts; /* nothing is answered */
 	bool begun; /* on the socket */
 };
@@ -193,8 +193,7 @@ static ssize_t lane_recv(struct lane *lane)
 
 	if (furca_buf_reserve(&lane->in, 65536) < 0)
 		return -ENOMEM;
-	n = furca_fd_recv(lane->fd.n, lane->in.data + lane->in.len, lane->in.cap - lane->in.len,
-			  fds, &n_fds);
+	n = furca_fd_recv(lane->fd.n, lane->in.data + lane->in.len, lane->in.cap - lane->in.len, fds, &n_fds);
 	if (lane->n_fds + n_fds > FURCA_COUNT(lane->fds)) {
 		furca_fds_done(fds, n_fds);
 		return -EPROTO;
@@ -239,7 +238,8 @@ static bool send_by_ring(struct exchange *x)
 static void read_ring(struct exchange *x)
 {
 	struct furca_buf *in = &x->lane->in;
-	ssize_t n = furca_buf_reserve(in, FURCA_RING_BYTES) < 0 ? -ENOMEM : furca_ring_read(&x->lane->ring, in->data + in->len);
+	ssize_t n = furca_buf_reserve(in, FURCA_RING_BYTES) < 0 ? -ENOMEM
+								: furca_ring_read(&x->lane->ring, in->data + in->len);
 
 	if (n < 0)
 		x->error = (int)-n;
@@ -264,7 +264,8 @@ static void ring_step(struct exchange *x)
 			furca_ring_awake(ring);
 		}
 		if (!furca_ring_heard(ring, &by_socket))
-			by_socket = true; /* the wait was over before anything came: whether the engine is there shows on the socket */
+			by_socket =
+				true; /* the wait was over before anything came: whether the engine is there shows on the socket */
 	}
 	read_ring(x);
 	if (x->error || (!by_socket && !x->lane->socket_due))
@@ -309,7 +310,8 @@ static bool post(struct exchange *x);
 /* Runs the object that a CALL names and sends what comes of it. 0, or -1 with an exception and the lane dropped. */
 static int serve_call(struct exchange *x, PyObject *body, uint64_t call)
 {
-	PyObject *answer = body ? PyObject_CallFunction(furca_lane_hooks.serve, "KO", (unsigned long long)call, body) : NULL;
+	PyObject *answer =
+		body ? PyObject_CallFunction(furca_lane_hooks.serve, "KO", (unsigned long long)call, body) : NULL;
 	struct exchange out = {.lane = x->lane, .memory = -1, .posts = true};
 	int r = -1;
 
@@ -347,8 +349,7 @@ static int exchange_frame(struct exchange *x, struct furca_frame_view *ret)
 	for (;;) {
 		size_t need;
 		struct furca_err err = FURCA_ERR_INIT;
-		int r = furca_frame_parse(x->lane->in.data, x->lane->in.len, FURCA_MAX_HOST_FRAME,
-					  ret, &need, &err);
+		int r = furca_frame_parse(x->lane->in.data, x->lane->in.len, FURCA_MAX_HOST_FRAME, ret, &need, &err);
 
 		if (r == 1 && !x->n) {
 			int own = own_frame(x, ret);
@@ -362,8 +363,7 @@ static int exchange_frame(struct exchange *x, struct furca_frame_view *ret)
 		if (r < 0 || x->error) {
 			lane_drop(x->lane);
 			PyErr_SetString(PyExc_ConnectionError,
-					r < 0 ? err.text
-					      : "the engine closed the lane of this call");
+					r < 0 ? err.text : "the engine closed the lane of this call");
 			return -1;
 		}
 		Py_BEGIN_ALLOW_THREADS exchange_step(x);
@@ -461,7 +461,8 @@ PyObject *furca_lanes_post(PyObject *self, PyObject *args)
 	if (!lane)
 		return NULL;
 	if (furca_frame_make(&out, ++lane->last_call, &call) == 0) {
-		struct exchange x = {.lane = lane, .data = out.bytes.data, .n = out.bytes.len, .memory = -1, .posts = true};
+		struct exchange x = {
+			.lane = lane, .data = out.bytes.data, .n = out.bytes.len, .memory = -1, .posts = true};
 
 		good = post(&x);
 	}
@@ -477,7 +478,8 @@ PyObject *furca_lanes_look(PyObject *self, PyObject *args)
 	struct furca_frame_view frame;
 	size_t need;
 
-	if (!lane || lane->busy || lane->fd.n < 0 || lane->generation != lanes.host->generation || lane->pid != getpid())
+	if (!lane || lane->busy || lane->fd.n < 0 || lane->generation != lanes.host->generation ||
+	    lane->pid != getpid())
 		Py_RETURN_NONE;
 	if (lane_recv(lane) == 0)
 		lane_drop(lane);
@@ -496,7 +498,8 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 	struct furca_frame_call call = {0};
 	struct lane *lane;
 
-	if (!PyArg_ParseTuple(args, "iOOOO|O", &call.number, &call.name, &call.args, &call.kwargs, &call.extra, &call.reader))
+	if (!PyArg_ParseTuple(args, "iOOOO|O", &call.number, &call.name, &call.args, &call.kwargs, &call.extra,
+			      &call.reader))
 		return NULL;
 	lane = lane_get();
 	if (!lane)
@@ -540,7 +543,7 @@ PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)
 
 		if (!PyArg_ParseTuple(PyList_GetItem(calls, i), "OO", &call_args, &kwargs) ||
 		    furca_frame_pack(&out, &offset, number, ++lane->last_call, name, call_args, kwargs,
-			       extra == Py_None ? NULL : extra, NULL) < 0 ||
+				     extra == Py_None ? NULL : extra, NULL) < 0 ||
 		    furca_frame_close(&out, offset, 0) < 0)
 			goto put;
 	}

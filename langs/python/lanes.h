@@ -13,10 +13,10 @@ struct furca_lanes_hooks {
 	PyObject *pack_out;	 /* as `pack`, for arguments of capabilities: what is not plain becomes a handle */
 	PyObject *serve;	 /* (number, body): runs a CALL; the frame that answers it */
 	PyObject *let_go;	 /* (body): of a LET_GO */
-	PyObject *failed;	 /* (type, message, traceback, suggestion, frames): the exception of a call that failed */
-	PyObject *buffers;	 /* (what the reader has, or None): an empty list for the buffers of a message's arrays */
-	PyObject *store;	 /* (such a list): the number of a sealed memfd that holds them */
-	PyObject *read;		 /* (descriptor of one): memory of our own with what it holds */
+	PyObject *failed;  /* (type, message, traceback, suggestion, frames): the exception of a call that failed */
+	PyObject *buffers; /* (what the reader has, or None): an empty list for the buffers of a message's arrays */
+	PyObject *store;   /* (such a list): the number of a sealed memfd that holds them */
+	PyObject *read;	   /* (descriptor of one): memory of our own with what it holds */
 };
 
 /* `host` is borrowed for the life of the process; references of *hooks are taken. */

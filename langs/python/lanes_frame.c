@@ -62,7 +62,8 @@ PyObject *furca_lanes_unpack(struct furca_view view, const struct furca_fd *fds,
 /* Where the values of such a frame go: objects may be held by clients, not by functions in other processes. */
 static PyObject *hook_of(int number)
 {
-	return number == FURCA_LANE_CAPABILITY || number == FURCA_LANE_ANSWER ? furca_lane_hooks.pack_out : furca_lane_hooks.pack;
+	return number == FURCA_LANE_CAPABILITY || number == FURCA_LANE_ANSWER ? furca_lane_hooks.pack_out
+									      : furca_lane_hooks.pack;
 }
 
 static int pack_field(struct furca_buf *out, msgpack_packer *pk, const char *key, PyObject *value, PyObject *hook,
@@ -72,9 +73,8 @@ static int pack_field(struct furca_buf *out, msgpack_packer *pk, const char *key
 	return furca_codec_pack(value, hook, frames, out);
 }
 
-int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint64_t call,
-		      PyObject *name, PyObject *args, PyObject *kwargs, PyObject *extra,
-		      PyObject *frames)
+int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint64_t call, PyObject *name,
+		     PyObject *args, PyObject *kwargs, PyObject *extra, PyObject *frames)
 {
 	Py_ssize_t n_extra = extra ? PyDict_Size(extra) : 0, at = 0;
 	PyObject *key, *value, *hook = hook_of(number);
@@ -82,8 +82,7 @@ int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint
 	int r;
 
 	/* All but calls carry what is in `extra` alone. */
-	*ret_offset = furca_frame_begin(out, &pk, (enum furca_frame)number, call,
-				   (uint32_t)(n_extra + (args ? 3 : 0)));
+	*ret_offset = furca_frame_begin(out, &pk, (enum furca_frame)number, call, (uint32_t)(n_extra + (args ? 3 : 0)));
 	r = 0;
 	if (args) {
 		r = pack_field(out, &pk, "name", name, NULL, NULL);
@@ -106,8 +105,7 @@ int furca_frame_close(struct furca_buf *out, size_t offset, unsigned n_fds)
 {
 	if (furca_frame_end(out, offset, n_fds) == 0 && out->len - offset <= FURCA_MAX_CAPABILITY)
 		return 0;
-	PyErr_Format(PyExc_ValueError, "the arguments are over the limit of %u bytes",
-		     FURCA_MAX_CAPABILITY);
+	PyErr_Format(PyExc_ValueError, "the arguments are over the limit of %u bytes", FURCA_MAX_CAPABILITY);
 	out->len = offset;
 	return -1;
 }
@@ -155,23 +153,20 @@ static PyObject *text_or_none(struct furca_view body, const char *key)
 
 	if (!furca_map_text(body, key, &text))
 		Py_RETURN_NONE;
-	return PyUnicode_DecodeUTF8((const char *)text.at, (Py_ssize_t)furca_view_size(text),
-				    "replace");
+	return PyUnicode_DecodeUTF8((const char *)text.at, (Py_ssize_t)furca_view_size(text), "replace");
 }
 
 /* The exception of a FAILED frame: new reference, or NULL with another exception set. */
 static PyObject *frame_exception(const struct furca_frame_view *frame)
 {
-	PyObject *type = text_or_none(frame->body, "type"),
-		 *message = text_or_none(frame->body, "message");
+	PyObject *type = text_or_none(frame->body, "type"), *message = text_or_none(frame->body, "message");
 	PyObject *traceback = text_or_none(frame->body, "traceback"),
-		 *suggestion = text_or_none(frame->body, "suggestion"),
-		 *frames = text_or_none(frame->body, "frames");
+		 *suggestion = text_or_none(frame->body, "suggestion"), *frames = text_or_none(frame->body, "frames");
 	PyObject *error = NULL;
 
 	if (type && message && traceback && suggestion && frames)
-		error = PyObject_CallFunctionObjArgs(furca_lane_hooks.failed, type, message, traceback,
-						     suggestion, frames, NULL);
+		error = PyObject_CallFunctionObjArgs(furca_lane_hooks.failed, type, message, traceback, suggestion,
+						     frames, NULL);
 	Py_XDECREF(frames);
 	Py_XDECREF(type);
 	Py_XDECREF(message);
@@ -184,8 +179,7 @@ static PyObject *frame_exception(const struct furca_frame_view *frame)
  * capabilities it may call or None). Values never are tuples. */
 static PyObject *frame_source(const struct furca_frame_view *frame)
 {
-	PyObject *name = text_or_none(frame->body, "name"),
-		 *source = text_or_none(frame->body, "source");
+	PyObject *name = text_or_none(frame->body, "name"), *source = text_or_none(frame->body, "source");
 	PyObject *allowed = NULL, *all = NULL;
 	struct furca_value value;
 
@@ -203,8 +197,7 @@ static PyObject *frame_source(const struct furca_frame_view *frame)
 	return all;
 }
 
-PyObject *furca_frame_value(const struct furca_frame_view *frame, const struct furca_fd *fds,
-			     int *ret_ok)
+PyObject *furca_frame_value(const struct furca_frame_view *frame, const struct furca_fd *fds, int *ret_ok)
 {
 	struct furca_value value;
 

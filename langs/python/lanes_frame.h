@@ -20,8 +20,8 @@ void furca_outgoing_done(struct furca_outgoing *out);
  * Appends one frame. `extra`: a dict of further fields, or NULL; `frames`: collects the buffers of arrays, NULL: there may be none. Its length is
  * filled in by furca_frame_close. 0, or -1 with an exception and nothing left of it.
  */
-int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint64_t call, PyObject *name, PyObject *args,
-		     PyObject *kwargs, PyObject *extra, PyObject *frames);
+int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint64_t call, PyObject *name,
+		     PyObject *args, PyObject *kwargs, PyObject *extra, PyObject *frames);
 int furca_frame_close(struct furca_buf *out, size_t offset, unsigned n_fds);
 
 /* A call as the methods of lanes.h take it; borrowed. None is NULL here, but for `reader`. */

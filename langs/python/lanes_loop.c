@@ -13,11 +13,11 @@ PyObject *furca_lanes_encode(PyObject *self, PyObject *args)
 	unsigned long long number;
 	PyObject *pair;
 
-	if (!PyArg_ParseTuple(args, "iKOOOO|O", &call.number, &number, &call.name, &call.args, &call.kwargs, &call.extra, &call.reader) ||
+	if (!PyArg_ParseTuple(args, "iKOOOO|O", &call.number, &number, &call.name, &call.args, &call.kwargs,
+			      &call.extra, &call.reader) ||
 	    furca_frame_make(&out, number, &call) < 0)
 		return NULL;
-	pair = Py_BuildValue("(y#i)", (const char *)out.bytes.data, (Py_ssize_t)out.bytes.len,
-			     out.memory.n);
+	pair = Py_BuildValue("(y#i)", (const char *)out.bytes.data, (Py_ssize_t)out.bytes.len, out.memory.n);
 	if (pair)
 		(void)furca_fd_take(&out.memory);
 	return pair;
@@ -52,8 +52,7 @@ PyObject *furca_lanes_decode(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "y#i", &data, &n, &memory.n))
 		return NULL;
-	r = furca_frame_parse((const uint8_t *)data, (size_t)n, FURCA_MAX_HOST_FRAME, &frame, &need,
-			      &err);
+	r = furca_frame_parse((const uint8_t *)data, (size_t)n, FURCA_MAX_HOST_FRAME, &frame, &need, &err);
 	if (r < 0)
 		return furca_lane_raise(&err);
 	if (r == 0)

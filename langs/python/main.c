@@ -18,8 +18,7 @@
 
 static int failed(PyStatus status)
 {
-	(void)fprintf(stderr, "furca-python: %s\n",
-		      status.err_msg ? status.err_msg : "the interpreter cannot start");
+	(void)fprintf(stderr, "furca-python: %s\n", status.err_msg ? status.err_msg : "the interpreter cannot start");
 	return 1;
 }
 

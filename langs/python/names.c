@@ -271,7 +271,10 @@ static int report_changes(PyObject *stored, struct furca_view label, struct furc
 
 int furca_names_report(PyObject *stored, struct furca_view label, struct furca_buf *ret)
 {
-	static const char none[] = "\x84\xa5" "added\x90\xa7rebound\x90\xa7" "deleted\x90\xa5" "count\0";
+	static const char none[] = "\x84\xa5"
+				   "added\x90\xa7rebound\x90\xa7"
+				   "deleted\x90\xa5"
+				   "count\0";
 	int r = 0;
 
 	if ((!stored || PySet_Size(stored) == 0) && untouched())

@@ -55,8 +55,7 @@ void furca_parked_note(void)
 	noted.n = 0;
 	/* The main thread, which asks, runs no Python code now and is not among them. */
 	if (frames && PyDict_Size(frames) > 0) {
-		uint64_t *ident =
-			realloc(noted.ident, (size_t)PyDict_Size(frames) * sizeof(*ident));
+		uint64_t *ident = realloc(noted.ident, (size_t)PyDict_Size(frames) * sizeof(*ident));
 
 		if (ident) {
 			noted.ident = ident;
@@ -98,8 +97,8 @@ static bool main_sleeps(unsigned long *ret_ticks)
 	(void)fclose(file);
 	text[n] = '\0';
 	at = strrchr(text, ')');
-	if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &state,
-			  &user, &system_time) != 3)
+	if (!at ||
+	    sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &state, &user, &system_time) != 3)
 		return false;
 	*ret_ticks = user + system_time;
 	return state == 'S';

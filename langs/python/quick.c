@@ -6,19 +6,19 @@
 
 #include "base/banned.h"
 
-#define TEXT_MAX 16384	/* characters of a value that is described here */
-#define RECURSION 1000	/* what the compiler needs at least */
+#define TEXT_MAX 16384 /* characters of a value that is described here */
+#define RECURSION 1000 /* what the compiler needs at least */
 
 enum stream { STDIN, STDOUT, STDERR, STREAMS };
 
 static const char *const stream_names[STREAMS] = {"stdin", "stdout", "stderr"};
 
 static struct {
-	PyObject *space, *main;	  /* the user's namespace and its module */
-	PyObject *given, *dunder; /* names it must have */
-	PyObject *sys;		  /* sys.__dict__ */
-	PyObject *loaded;	  /* sys.modules */
-	PyObject *own_streams;	  /* streams._own */
+	PyObject *space, *main;			 /* the user's namespace and its module */
+	PyObject *given, *dunder;		 /* names it must have */
+	PyObject *sys;				 /* sys.__dict__ */
+	PyObject *loaded;			 /* sys.modules */
+	PyObject *own_streams;			 /* streams._own */
 	PyObject *shown, *unused, *begun, *kept; /* display._shown, capability._unused, .calls_begun and ._kept */
 	PyObject *get_signal, *on_interrupt, *number, *get_trace, *get_profile;
 	PyObject *stream_name[STREAMS], *closed, *flush, *main_name, *plot_name;
@@ -172,8 +172,8 @@ bool furca_quick_intact(void)
 
 bool furca_quick_ready(void)
 {
-	bool ready = PyList_Size(quick.shown) == 0 && PyDict_Size(quick.kept) == 0 && names_ready() && interrupts_ready() && streams_ready() &&
-		     count_call();
+	bool ready = PyList_Size(quick.shown) == 0 && PyDict_Size(quick.kept) == 0 && names_ready() &&
+		     interrupts_ready() && streams_ready() && count_call();
 
 	PyErr_Clear();
 	return ready;

@@ -12,9 +12,10 @@
 #include "base/banned.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define REGION ((size_t)64 << 20) /* address space taken at a time; memory comes as it is touched  \
+#define REGION                                                                                                         \
+	((size_t)64 << 20) /* address space taken at a time; memory comes as it is touched  \
 				   */
-#define ARENA_SIZES 2 /* 256 KiB until 3.9, 1 MiB later; anything else is not an arena */
+#define ARENA_SIZES 2	   /* 256 KiB until 3.9, 1 MiB later; anything else is not an arena */
 
 /* As in CPython's objimpl.h, unchanged since 3.4. */
 struct arena_allocator {
@@ -27,8 +28,7 @@ struct free_arena {
 	struct free_arena *next;
 };
 
-static struct arena_allocator
-	own; /* the interpreter's own, for other sizes and for arenas made before us */
+static struct arena_allocator own; /* the interpreter's own, for other sizes and for arenas made before us */
 static struct {
 	pthread_mutex_t lock; /* without a GIL, arenas are asked for by several threads */
 	char *at, *end;	      /* what is left of the newest region */
@@ -54,8 +54,7 @@ static bool region_add(void)
 
 	if (arenas.regions == sizeof(arenas.region) / sizeof(arenas.region[0]))
 		return false;
-	map = mmap(NULL, length, PROT_READ | PROT_WRITE,
-		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (map == MAP_FAILED)
 		return false;
 	begin = (char *)(((uintptr_t)map + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1));
@@ -63,8 +62,7 @@ static bool region_add(void)
 		(void)munmap(map, (size_t)(begin - map));
 	if (map + length > begin + REGION)
 		(void)munmap(begin + REGION, (size_t)(map + length - begin - REGION));
-	(void)madvise(begin, REGION,
-		      MADV_HUGEPAGE); /* where the kernel refuses, small pages serve */
+	(void)madvise(begin, REGION, MADV_HUGEPAGE); /* where the kernel refuses, small pages serve */
 	arenas.region[arenas.regions++] = begin;
 	arenas.at = begin;
 	arenas.end = begin + REGION;
@@ -138,9 +136,8 @@ static void (*flush_streams)(void);
 /* The events of Python's library after which another process may write to the same descriptors. */
 static int on_audit(const char *event, PyObject *args, void *data)
 {
-	static const char *const forks[] = {"os.fork",		"os.forkpty", "os.posix_spawn",
-					    "os.spawn",		"os.system",  "os.exec",
-					    "subprocess.Popen", NULL};
+	static const char *const forks[] = {"os.fork",	 "os.forkpty", "os.posix_spawn",   "os.spawn",
+					    "os.system", "os.exec",    "subprocess.Popen", NULL};
 
 	(void)args;
 	(void)data;

@@ -21,15 +21,14 @@
 
 static struct {
 	struct furca_host host;
-	PyObject *calls; /* the module of calls.py: what a call needs before, between and after the
+	PyObject *calls;     /* the module of calls.py: what a call needs before, between and after the
 			    user's code */
-	PyObject *flush; /* streams.flush */
-	PyThreadState *idle;  /* saved while waiting */
-	bool attached;	      /* it began as a process of its own, whose copies this may be */
+	PyObject *flush;     /* streams.flush */
+	PyThreadState *idle; /* saved while waiting */
+	bool attached;	     /* it began as a process of its own, whose copies this may be */
 } session;
 
-static void session_inspect(void *data, struct furca_view detail, struct furca_view name,
-			    struct furca_buf *out)
+static void session_inspect(void *data, struct furca_view detail, struct furca_view name, struct furca_buf *out)
 {
 	PyObject *state = NULL, *detail_text = furca_codec_text(detail), *name_text = furca_codec_text(name);
 
@@ -116,8 +115,7 @@ static void after_fork(void)
 	PyOS_AfterFork_Child();
 }
 
-static void session_cloned(void *data, enum furca_clone_role role,
-			   const struct furca_clone_report *report)
+static void session_cloned(void *data, enum furca_clone_role role, const struct furca_clone_report *report)
 {
 	bool forked = report->way == FURCA_WAY_FORK;
 	PyObject *state, *result;
@@ -132,8 +130,8 @@ static void session_cloned(void *data, enum furca_clone_role role,
 	furca_runtime_reseed_openssl();
 	if (session.attached)
 		settle();
-	result = state ? PyObject_CallMethod(session.calls, "cloned", "iOO", (int)role,
-					     forked ? Py_True : Py_False, state)
+	result = state ? PyObject_CallMethod(session.calls, "cloned", "iOO", (int)role, forked ? Py_True : Py_False,
+					     state)
 		       : NULL;
 	if (!result)
 		furca_call_told("furca: after a clone");
@@ -150,7 +148,9 @@ static void session_promoted(void *data)
 /* In an attached process: its streams are the call's for as long as the call lasts. */
 static void session_run(void *data, const struct furca_host_run *run, struct furca_host_done *ret)
 {
-	PyObject *lent = session.host.attached ? PyObject_CallMethod(session.calls, "lend", "ii", run->output[0], run->output[1]) : NULL;
+	PyObject *lent = session.host.attached
+				 ? PyObject_CallMethod(session.calls, "lend", "ii", run->output[0], run->output[1])
+				 : NULL;
 	PyObject *result;
 
 	furca_call_told("furca: the streams of a call");
@@ -270,23 +270,18 @@ static PyMethodDef methods[] = {
 	{"detach", method_detach, METH_NOARGS, "Lets the engine go."},
 	{"attached", method_attached, METH_NOARGS, "Whether this process attached itself, and is no copy of it."},
 	{"control", method_control, METH_NOARGS, "The descriptor on which the engine's messages come."},
-	{"serve", method_serve, METH_NOARGS,
-	 "Serves the session on descriptors 3 and 4 until it is closed."},
+	{"serve", method_serve, METH_NOARGS, "Serves the session on descriptors 3 and 4 until it is closed."},
 	{"interrupted", furca_call_interrupted, METH_NOARGS, "Whether an interrupt has come for this call."},
 	{"touched", furca_call_touched, METH_NOARGS, "Says that the call changes something."},
 	{"remember", furca_call_remember, METH_VARARGS, "Keeps a file's text for tracebacks."},
 	{"armed", furca_call_armed, METH_NOARGS,
 	 "Whether the user's code runs (1) or is being prepared (2), so that an interrupt is for "
 	 "it."},
-	{"listen", furca_call_listen, METH_NOARGS,
-	 "Listens to interrupts before the handler that was set in Python."},
-	{"image", method_image, METH_NOARGS,
-	 "What tells this process image from its clones and forks."},
-	{"is_self", method_is_self, METH_NOARGS,
-	 "Whether this is the session's process, not one that it forked."},
+	{"listen", furca_call_listen, METH_NOARGS, "Listens to interrupts before the handler that was set in Python."},
+	{"image", method_image, METH_NOARGS, "What tells this process image from its clones and forks."},
+	{"is_self", method_is_self, METH_NOARGS, "Whether this is the session's process, not one that it forked."},
 	{"call", furca_lanes_call, METH_VARARGS, "Calls out and waits."},
-	{"call_many", furca_lanes_call_many, METH_VARARGS,
-	 "Calls out many times at once and waits."},
+	{"call_many", furca_lanes_call_many, METH_VARARGS, "Calls out many times at once and waits."},
 	{"post", furca_lanes_post, METH_VARARGS, "Sends a message that has no answer."},
 	{"look", furca_lanes_look, METH_NOARGS, "Takes what came while nothing was called."},
 	{"encode", furca_lanes_encode, METH_VARARGS, "A call as bytes."},
@@ -328,8 +323,7 @@ static PyObject *load_modules(PyObject *host_module)
 			goto fail;
 		dict = PyModule_GetDict(module);
 		code = Py_CompileString(source->text, "<furca>", Py_file_input);
-		if (code && PyDict_Update(dict, modules) == 0 &&
-		    PyDict_SetItemString(dict, "__builtins__", copy) == 0)
+		if (code && PyDict_Update(dict, modules) == 0 && PyDict_SetItemString(dict, "__builtins__", copy) == 0)
 			result = PyEval_EvalCode(code, dict, dict);
 		Py_XDECREF(code);
 		Py_XDECREF(result);
@@ -389,8 +383,7 @@ static const struct furca_host_lang *language(void)
 	static char version[32];
 
 	lang = session_lang;
-	(void)snprintf(version, sizeof(version), "%.*s", (int)strcspn(Py_GetVersion(), " "),
-		       Py_GetVersion());
+	(void)snprintf(version, sizeof(version), "%.*s", (int)strcspn(Py_GetVersion(), " "), Py_GetVersion());
 	lang.version = version;
 	return &lang;
 }

@@ -15,16 +15,20 @@
 enum kind { EXPR, ASSIGN, AUG_ASSIGN, ANN_ASSIGN, FUNCTION, ASYNC_FUNCTION, CLASS, IMPORT, IMPORT_FROM, KINDS };
 
 static const char *const kind_names[KINDS] = {
-	[EXPR] = "Expr",	 [ASSIGN] = "Assign",
-	[AUG_ASSIGN] = "AugAssign", [ANN_ASSIGN] = "AnnAssign",
-	[FUNCTION] = "FunctionDef", [ASYNC_FUNCTION] = "AsyncFunctionDef",
-	[CLASS] = "ClassDef",	 [IMPORT] = "Import",
+	[EXPR] = "Expr",
+	[ASSIGN] = "Assign",
+	[AUG_ASSIGN] = "AugAssign",
+	[ANN_ASSIGN] = "AnnAssign",
+	[FUNCTION] = "FunctionDef",
+	[ASYNC_FUNCTION] = "AsyncFunctionDef",
+	[CLASS] = "ClassDef",
+	[IMPORT] = "Import",
 	[IMPORT_FROM] = "ImportFrom",
 };
 
 static struct {
-	PyObject *calls;     /* namespace of calls.py */
-	PyObject *space;     /* of the user */
+	PyObject *calls; /* namespace of calls.py */
+	PyObject *space; /* of the user */
 	PyObject *compile, *linecache, *name, *expression, *kinds[KINDS];
 	PyObject *functions; /* names of pure built-in functions */
 	PyObject *sources;   /* file name -> entry of linecache */
@@ -138,8 +142,8 @@ int furca_source_remember(PyObject *filename, PyObject *text)
 	if (lines)
 		entry = Py_BuildValue("(nOOO)", PyUnicode_GetLength(text), Py_None, lines, filename);
 	if (entry) {
-		source.size += PyUnicode_GetLength(text) -
-			       entry_size(PyDict_GetItemWithError(source.sources, filename));
+		source.size +=
+			PyUnicode_GetLength(text) - entry_size(PyDict_GetItemWithError(source.sources, filename));
 		r = PyDict_SetItem(source.sources, filename, entry);
 	}
 	if (r == 0 && cache)
@@ -175,8 +179,7 @@ static PyObject *compile(PyObject *what, PyObject *filename, const char *mode, l
 	PyObject *mode_text = PyUnicode_InternFromString(mode), *number = PyLong_FromLong(flags), *code = NULL;
 
 	if (mode_text && number)
-		code = PyObject_CallFunctionObjArgs(source.compile, what, filename, mode_text, number,
-						    Py_True, NULL);
+		code = PyObject_CallFunctionObjArgs(source.compile, what, filename, mode_text, number, Py_True, NULL);
 	Py_XDECREF(mode_text);
 	Py_XDECREF(number);
 	return code;
@@ -194,9 +197,9 @@ static long flags_of(PyObject *code)
 
 static bool begins_statement(const char *at, size_t room)
 {
-	static const char *const words[] = {"import", "from", "del", "pass", "raise", "assert",
-					    "global", "for", "while", "if", "with", "try",
-					    "def", "class", "async", "return", "break", "continue"};
+	static const char *const words[] = {"import", "from",  "del",	"pass",	  "raise", "assert",
+					    "global", "for",   "while", "if",	  "with",  "try",
+					    "def",    "class", "async", "return", "break", "continue"};
 	size_t n = 0;
 
 	while (n < room && at[n] >= 'a' && at[n] <= 'z')
@@ -260,11 +263,11 @@ static bool is_foreign(PyObject *name, PyObject *code)
 	if (PySequence_Contains(source.functions, name) == 1)
 		return false;
 	value = PyDict_GetItemWithError(source.space, name);
-	return !value || !(PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value) ||
-			   PyBytes_CheckExact(value) || value == Py_None || PyBool_Check(value) ||
-			   PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value) ||
-			   PyAnySet_CheckExact(value) || Py_TYPE(value) == &PyRange_Type ||
-			   PyComplex_CheckExact(value));
+	return !value ||
+	       !(PyLong_CheckExact(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value) ||
+		 PyBytes_CheckExact(value) || value == Py_None || PyBool_Check(value) || PyList_CheckExact(value) ||
+		 PyTuple_CheckExact(value) || PyDict_CheckExact(value) || PyAnySet_CheckExact(value) ||
+		 Py_TYPE(value) == &PyRange_Type || PyComplex_CheckExact(value));
 }
 
 static bool is_any(PyObject *item, PyObject *code)
@@ -511,8 +514,8 @@ static struct furca_view without_mark(struct furca_view code)
 int furca_source_steps(struct furca_view marked, PyObject *filename, bool intact, struct furca_steps *ret)
 {
 	struct furca_view code = without_mark(marked);
-	PyObject *text = PyUnicode_DecodeUTF8((const char *)code.at, (Py_ssize_t)furca_view_size(code),
-					      "surrogateescape");
+	PyObject *text =
+		PyUnicode_DecodeUTF8((const char *)code.at, (Py_ssize_t)furca_view_size(code), "surrogateescape");
 	int r = text ? furca_source_remember(filename, text) : -1;
 
 	if (r == 0 && intact) {

@@ -41,8 +41,15 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 	if (method == FURCA_METHOD_execute && furca_map_get(args, "code", &name) && name.kind == FURCA_STR) {
 		w->calls++;
 		struct furca_caps_request from = {
-			.id = w->calls, .client = 1, .execute_msgid = msgid, .read_only = w->calls & 1, .takes_frames = w->calls & 2,
-			.name = name.bytes, .args = args, .kwargs = args, .memory = FURCA_FD_NONE,
+			.id = w->calls,
+			.client = 1,
+			.execute_msgid = msgid,
+			.read_only = w->calls & 1,
+			.takes_frames = w->calls & 2,
+			.name = name.bytes,
+			.args = args,
+			.kwargs = args,
+			.memory = FURCA_FD_NONE,
 		};
 		furca_caps_call(w->caps, &from);
 	}

@@ -49,13 +49,15 @@ static int ask_for_cell(struct furca_err *err)
 	if (r == 0)
 		r = furca_frame_send(init_control.n, buf.data, buf.len, NULL, 0);
 	/* Ends of others may be told first. */
-	while (r >= 0 && (r = furca_frame_recv(init_control.n, &buf, FURCA_MAX_MESSAGE, &frame, fds, &n_fds, err)) == 1 &&
+	while (r >= 0 &&
+	       (r = furca_frame_recv(init_control.n, &buf, FURCA_MAX_MESSAGE, &frame, fds, &n_fds, err)) == 1 &&
 	       frame.number != FURCA_INIT_CELL_READY)
 		furca_fds_done(fds, n_fds);
 	if (r <= 0)
 		return furca_fail(err, FURCA_E_SYSTEM, r < 0 ? -r : EPIPE, "the init does not answer");
 	if (furca_map_text(frame.body, "error", &error) || n_fds != 2) {
-		r = furca_fail(err, FURCA_E_ISOLATION, 0, "no cell: %.*s", (int)furca_view_size(error), (const char *)error.at);
+		r = furca_fail(err, FURCA_E_ISOLATION, 0, "no cell: %.*s", (int)furca_view_size(error),
+			       (const char *)error.at);
 		furca_fds_done(fds, n_fds);
 		return r;
 	}
@@ -105,9 +107,14 @@ static PyObject *lab_copy(PyObject *self, PyObject *args)
 	drop[0] = init_control.n;
 	drop[1] = cell_fds[1].n;
 	drop[2] = cell_fds[0].n;
-	struct furca_clone_args how = {.role = FURCA_CLONE_COPY, .barriers = FURCA_BARRIERS_ALL, .cell = cell_fds[0].n,
+	struct furca_clone_args how = {.role = FURCA_CLONE_COPY,
+				       .barriers = FURCA_BARRIERS_ALL,
+				       .cell = cell_fds[0].n,
 				       .required = FURCA_BARRIERS_ALL & ~(unsigned)FURCA_BARRIER_THREADS,
-				       .keep = &out[1], .n_keep = 1, .drop = drop, .n_drop = cell ? 3 : 1};
+				       .keep = &out[1],
+				       .n_keep = 1,
+				       .drop = drop,
+				       .n_drop = cell ? 3 : 1};
 	int r = furca_clone(&how, &report, &pidfd, &err);
 	if (r < 0)
 		return fail(&err);

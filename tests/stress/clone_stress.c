@@ -150,7 +150,7 @@ static void poll_event(unsigned *seed)
 
 static void start_program(unsigned *seed)
 {
-	char *argv[] = {(char *)(uintptr_t)"/bin/true", NULL};
+	char *argv[] = {(char *)(uintptr_t) "/bin/true", NULL};
 	pid_t pid;
 	int r;
 
@@ -180,8 +180,10 @@ static const struct {
 	const char *name;
 	void (*step)(unsigned *seed);
 } kind[] = {
-	{"create", create}, {"malloc", allocate}, {"stdio", print},	  {"dl", load},		    {"ping", ping},
-	{"pong", pong},	    {"rest", rest},	  {"epoll", poll_event}, {"program", start_program}, {"fork", fork_plainly},
+	{"create", create},	{"malloc", allocate},  {"stdio", print},
+	{"dl", load},		{"ping", ping},	       {"pong", pong},
+	{"rest", rest},		{"epoll", poll_event}, {"program", start_program},
+	{"fork", fork_plainly},
 };
 #define KINDS (sizeof(kind) / sizeof(kind[0]))
 static atomic_long progress[KINDS];
@@ -239,8 +241,11 @@ static int check_copy(void)
 
 static int one_copy(void)
 {
-	struct furca_clone_args args = {.role = FURCA_CLONE_COPY, .barriers = FURCA_BARRIERS_ALL, .required = FURCA_BARRIERS_ALL,
-					.drop = &init_control.n, .n_drop = 1};
+	struct furca_clone_args args = {.role = FURCA_CLONE_COPY,
+					.barriers = FURCA_BARRIERS_ALL,
+					.required = FURCA_BARRIERS_ALL,
+					.drop = &init_control.n,
+					.n_drop = 1};
 	struct furca_clone_report report;
 	struct furca_fd fds[2];
 	char why[512];

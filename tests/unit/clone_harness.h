@@ -58,7 +58,7 @@ unsigned harness_random(unsigned limit);
 /* Waits up to 10 s for the condition, then goes on. */
 #define HARNESS_UNTIL(condition)                                                                                       \
 	for (int waits_ = 0; !(condition) && waits_ < 50000; waits_++)                                                 \
-		harness_sleep_us(200)
+	harness_sleep_us(200)
 
 #define REQUIRE(condition)                                                                                             \
 	do {                                                                                                           \

@@ -34,8 +34,14 @@ __attribute__((unused)) static int lab_copy(unsigned barriers, bool cell, void (
 	}
 	if (pipe2(out, O_CLOEXEC) < 0)
 		return -errno;
-	struct furca_clone_args args = {.role = FURCA_CLONE_COPY, .barriers = barriers, .required = barriers, .cell = fds[0].n,
-					.keep = &out[1], .n_keep = 1, .drop = &init_control.n, .n_drop = 1};
+	struct furca_clone_args args = {.role = FURCA_CLONE_COPY,
+					.barriers = barriers,
+					.required = barriers,
+					.cell = fds[0].n,
+					.keep = &out[1],
+					.n_keep = 1,
+					.drop = &init_control.n,
+					.n_drop = 1};
 	int r = furca_clone(&args, &lab_report, &pidfd, &lab_err);
 	if (r == 0) {
 		fn(out[1]);

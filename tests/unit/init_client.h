@@ -46,7 +46,8 @@ __attribute__((unused)) static struct furca_frame_view init_next(int control, st
 
 	ck_assert_int_eq(poll(&p, 1, 5000), 1);
 	ck_assert_int_eq(furca_fd_nonblock(control, 0), 0);
-	ck_assert_msg(furca_frame_recv(control, &init_in, FURCA_MAX_MESSAGE, &frame, fds, &n_fds, &err) == 1, "%s", err.text);
+	ck_assert_msg(furca_frame_recv(control, &init_in, FURCA_MAX_MESSAGE, &frame, fds, &n_fds, &err) == 1, "%s",
+		      err.text);
 	ck_assert_uint_le(n_fds, 2);
 	for (size_t i = 0; ret && i < 2; i++)
 		ret[i] = i < n_fds ? furca_fd_take(&fds[i]) : FURCA_FD_NONE;
@@ -55,7 +56,8 @@ __attribute__((unused)) static struct furca_frame_view init_next(int control, st
 }
 
 /* The next frame with that number; EXITED ones before it are dropped. */
-__attribute__((unused)) static struct furca_frame_view init_await(int control, enum furca_frame number, struct furca_fd ret[2])
+__attribute__((unused)) static struct furca_frame_view init_await(int control, enum furca_frame number,
+								  struct furca_fd ret[2])
 {
 	for (;;) {
 		struct furca_frame_view frame = init_next(control, ret);
@@ -121,8 +123,9 @@ __attribute__((unused)) static uint64_t init_changes(int control, uint64_t max, 
 
 		ck_assert(furca_map_get(frame.body, (const char *[]){"added", "modified", "deleted"}[i], &list));
 		for (struct furca_view at = furca_value_inside(&list); furca_value_next(&at, &item) == 0;)
-			used += (size_t)snprintf(text + used, used < size ? size - used : 0, "%s%c%.*s", used ? " " : "",
-						 "AMD"[i], (int)furca_view_size(item.bytes), (const char *)item.bytes.at);
+			used += (size_t)snprintf(text + used, used < size ? size - used : 0, "%s%c%.*s",
+						 used ? " " : "", "AMD"[i], (int)furca_view_size(item.bytes),
+						 (const char *)item.bytes.at);
 	}
 	return number_of(frame, "count");
 }

@@ -8,8 +8,9 @@
 
 #include "engine/tool.h"
 
-static inline void spawner_spawn(void *user, char *const *argv, char *const *env, const char *cwd, struct furca_fd channel,
-				 struct furca_fd errors, void (*spawned)(void *tool, struct furca_proc proc, const struct furca_err *err),
+static inline void spawner_spawn(void *user, char *const *argv, char *const *env, const char *cwd,
+				 struct furca_fd channel, struct furca_fd errors,
+				 void (*spawned)(void *tool, struct furca_proc proc, const struct furca_err *err),
 				 void *tool)
 {
 	struct furca_proc proc = FURCA_PROC_NONE;
@@ -19,7 +20,8 @@ static inline void spawner_spawn(void *user, char *const *argv, char *const *env
 	struct furca_fd moved;
 	pid_t pid;
 
-	ck_assert_int_eq(furca_fd_dup(channel.n, 10, &moved), 0); /* dup2 of a descriptor on itself would keep close-on-exec */
+	ck_assert_int_eq(furca_fd_dup(channel.n, 10, &moved),
+			 0); /* dup2 of a descriptor on itself would keep close-on-exec */
 	(void)posix_spawn_file_actions_init(&actions);
 	(void)posix_spawn_file_actions_adddup2(&actions, moved.n, 3);
 	(void)posix_spawn_file_actions_adddup2(&actions, errors.n, 2);

@@ -369,7 +369,7 @@ START_TEST(calls_that_wait_are_sent_in_turn)
 	for (unsigned i = 0; i < 90; i++) /* the first execute floods, the others come late */
 		call_with(1 + i, i < 80 ? 70 : i < 85 ? 71 : 72, "a", false, view("\x90", 1));
 	ck_assert_uint_eq(seen.sent, 0);
-	furca_caps_drop(caps, 1);  /* whoever asked has gone: never sent */
+	furca_caps_drop(caps, 1); /* whoever asked has gone: never sent */
 	furca_caps_drop(caps, 40);
 	furca_caps_writable(caps, 1);
 	ck_assert_uint_eq(seen.sent, 0);
@@ -419,8 +419,13 @@ END_TEST
 START_TEST(an_array_goes_only_with_its_memory)
 {
 	static const char array[] = "\x91\xc7\x01\x03x";
-	struct furca_caps_request from = {.id = 1, .client = 1, .execute_msgid = 77, .name = view("a", 1), .args = view(array, 5),
-					  .kwargs = view("\x80", 1), .memory = FURCA_FD_NONE};
+	struct furca_caps_request from = {.id = 1,
+					  .client = 1,
+					  .execute_msgid = 77,
+					  .name = view("a", 1),
+					  .args = view(array, 5),
+					  .kwargs = view("\x80", 1),
+					  .memory = FURCA_FD_NONE};
 
 	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);
 	furca_caps_call(caps, &from);
@@ -457,8 +462,12 @@ START_TEST(handles_of_an_owner_come_back_together)
 	enum { EACH = 3000 };
 	static const uint8_t value[] = "\xc7\x03\x02obj";
 	struct furca_value v = {.raw = {value, value + sizeof(value) - 1}};
-	struct furca_caps_request from = {.client = 1, .execute_msgid = 77, .name = view("a", 1), .args = view("\x90", 1),
-					  .kwargs = view("\x80", 1), .memory = FURCA_FD_NONE};
+	struct furca_caps_request from = {.client = 1,
+					  .execute_msgid = 77,
+					  .name = view("a", 1),
+					  .args = view("\x90", 1),
+					  .kwargs = view("\x80", 1),
+					  .memory = FURCA_FD_NONE};
 	struct furca_caps_stats stats;
 
 	ck_assert_int_eq(offer(1, "a", "read", NULL, NULL), 1);

@@ -96,11 +96,17 @@ START_TEST(what_is_no_utf8_is_replaced)
 	static const struct {
 		const char *bytes, *text;
 	} cases[] = {
-		{"a\xff" "b", "a\xef\xbf\xbd" "b"},
-		{"\xe2\x82", "\xef\xbf\xbd"},		      /* cut off: one mark */
-		{"\xe2\x82" "x", "\xef\xbf\xbd" "x"},
+		{"a\xff"
+		 "b",
+		 "a\xef\xbf\xbd"
+		 "b"},
+		{"\xe2\x82", "\xef\xbf\xbd"}, /* cut off: one mark */
+		{"\xe2\x82"
+		 "x",
+		 "\xef\xbf\xbd"
+		 "x"},
 		{"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
-		{"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},      /* overlong */
+		{"\xc0\x80", "\xef\xbf\xbd\xef\xbf\xbd"},		  /* overlong */
 		{"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
 		{"\xf5", "\xef\xbf\xbd"},
 	};

@@ -110,18 +110,20 @@ START_TEST(writes_stay_inside_and_are_told)
 	char text[4096], expect[4096];
 
 	cell(ALL, fds);
-	int status = in_cell(fds[0].n,
-			     "set -e; echo new >one; rm two; echo three >three; mkdir d2; echo x >d2/x; echo more >>dir/inner;"
-			     "cat one dir/inner three; ls",
-			     text, sizeof(text));
+	int status = in_cell(
+		fds[0].n,
+		"set -e; echo new >one; rm two; echo three >three; mkdir d2; echo x >d2/x; echo more >>dir/inner;"
+		"cat one dir/inner three; ls",
+		text, sizeof(text));
 	ck_assert_msg(status == 0, "%d %s", status, text);
 	ck_assert_str_eq(text, "new\ninner\nmore\nthree\nd2\ndir\none\nthree\n");
 	ck_assert_int_eq(access("two", F_OK), 0);
 	ck_assert_int_ne(access("three", F_OK), 0);
 	ck_assert_uint_eq(init_changes(fds[1].n, 100, text, sizeof(text)), 6);
 	for (int i = 0; i < 6; i++) {
-		(void)snprintf(expect, sizeof(expect), "%c%s/%s", "MDAAAM"[i], lab,
-			       (const char *[]){"one", "two", "three", "d2", "d2/x", "dir/inner"}[i]);
+		(void)snprintf(
+			expect, sizeof(expect), "%c%s/%s", "MDAAAM" [i], lab,
+			(const char *[]) { "one", "two", "three", "d2", "d2/x", "dir/inner" }[i]);
 		ck_assert_msg(strstr(text, expect) != NULL, "%s not in %s", expect, text);
 	}
 	ck_assert_uint_eq(init_changes(fds[1].n, 2, text, sizeof(text)), 6);
@@ -149,13 +151,17 @@ START_TEST(changes_of_directories_links_and_modes)
 	static const struct {
 		char kind;
 		const char *path;
-	} want[] = {{'D', "dir"}, {'A', "dir"}, {'A', "dir/other"}, {'M', "one"}, {'D', "two"}, {'A', "link"}, {'A', "pipe"}};
+	} want[] = {{'D', "dir"}, {'A', "dir"},	 {'A', "dir/other"}, {'M', "one"},
+		    {'D', "two"}, {'A', "link"}, {'A', "pipe"}};
 
 	cell(ALL, fds);
 	/* A directory that is removed and made again hides what it held; a name may change its kind. */
-	ck_assert_int_eq(in_cell(fds[0].n,
-				 "rm -r dir; mkdir dir; : >dir/other; chmod 600 one; mv two three; ln -s one link; mkfifo pipe;"
-				 "mkdir -p a/b; rmdir a/b a; ls dir", text, sizeof(text)), 0);
+	ck_assert_int_eq(
+		in_cell(fds[0].n,
+			"rm -r dir; mkdir dir; : >dir/other; chmod 600 one; mv two three; ln -s one link; mkfifo pipe;"
+			"mkdir -p a/b; rmdir a/b a; ls dir",
+			text, sizeof(text)),
+		0);
 	ck_assert_str_eq(text, "other\n");
 	ck_assert_uint_eq(init_changes(fds[1].n, 100, text, sizeof(text)), 8); /* and "three" */
 	for (size_t i = 0; i < FURCA_COUNT(want); i++) {
@@ -173,8 +179,9 @@ START_TEST(directories_can_be_renamed)
 	char text[4096];
 
 	cell(ALL, fds);
-	ck_assert_int_eq(in_cell(fds[0].n, "mv dir moved && cat moved/inner && ln one hard && echo y >hard && cat one", text,
-				 sizeof(text)), 0);
+	ck_assert_int_eq(in_cell(fds[0].n, "mv dir moved && cat moved/inner && ln one hard && echo y >hard && cat one",
+				 text, sizeof(text)),
+			 0);
 	ck_assert_str_eq(text, "inner\ny\n");
 	ck_assert_int_eq(access("dir/inner", F_OK), 0);
 	(void)init_changes(fds[1].n, 100, text, sizeof(text));
@@ -189,12 +196,13 @@ START_TEST(the_cell_has_its_own_proc_dev_and_network)
 	char text[8192];
 
 	cell(ALL, fds);
-	int status = in_cell(fds[0].n,
-			     "echo pids: $(ls /proc | grep -c '^[0-9]'); cat /proc/1/comm; ls /dev | tr '\\n' ' ';"
-			     "echo; cat /proc/net/dev | grep -v lo: | tail -n +3 | wc -l; ls /sys | wc -l;"
-			     "touch /proc/sys/kernel/x 2>&1 | grep -o 'Read-only\\|denied\\|Permission'; touch /sys/x 2>/dev/null || echo ro;"
-			     "echo nul >/dev/null && head -c 3 /dev/zero | wc -c; : >/dev/shm/x && echo shm; id -u",
-			     text, sizeof(text));
+	int status = in_cell(
+		fds[0].n,
+		"echo pids: $(ls /proc | grep -c '^[0-9]'); cat /proc/1/comm; ls /dev | tr '\\n' ' ';"
+		"echo; cat /proc/net/dev | grep -v lo: | tail -n +3 | wc -l; ls /sys | wc -l;"
+		"touch /proc/sys/kernel/x 2>&1 | grep -o 'Read-only\\|denied\\|Permission'; touch /sys/x 2>/dev/null || echo ro;"
+		"echo nul >/dev/null && head -c 3 /dev/zero | wc -c; : >/dev/shm/x && echo shm; id -u",
+		text, sizeof(text));
 	ck_assert_msg(status == 0, "%s", text);
 	ck_assert_msg(strstr(text, "furca-init"), "%s", text);
 	ck_assert_msg(strstr(text, "null") && !strstr(text, "vda") && strstr(text, "\n0\n"), "%s", text);
@@ -214,8 +222,10 @@ START_TEST(path_sockets_lead_nowhere)
 	ck_assert_int_eq(bind(sock, (struct sockaddr *)&name, sizeof(name)), 0);
 	ck_assert_int_eq(listen(sock, 1), 0);
 	cell(ALL, fds);
-	(void)snprintf(script, sizeof(script),
-		       "/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX); print(s.connect_ex('%s'))\"", name.sun_path);
+	(void)snprintf(
+		script, sizeof(script),
+		"/usr/bin/python3 -c \"import socket; s = socket.socket(socket.AF_UNIX); print(s.connect_ex('%s'))\"",
+		name.sun_path);
 	ck_assert_int_eq(in_cell(fds[0].n, script, text, sizeof(text)), 0);
 	ck_assert_str_eq(text, "111\n");
 	(void)close(sock);
@@ -258,7 +268,9 @@ START_TEST(one_kill_ends_all_inside)
 	struct furca_proc proc;
 
 	cell(ALL, fds);
-	ck_assert_int_eq(in_cell(fds[0].n, "for i in 1 2 3; do setsid sleep 1000 >&- 2>&- & done; echo ok", text, sizeof(text)), 0);
+	ck_assert_int_eq(
+		in_cell(fds[0].n, "for i in 1 2 3; do setsid sleep 1000 >&- 2>&- & done; echo ok", text, sizeof(text)),
+		0);
 	pid_t pid = furca_proc_pid_of(fds[0].n);
 	ck_assert_int_gt(pid, 0);
 	proc = (struct furca_proc){pid, fds[0]};

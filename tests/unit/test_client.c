@@ -142,10 +142,15 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 	if (method == FURCA_METHOD_execute) {
 		on_execute(msgid, args);
 	} else if (method == FURCA_METHOD_cancel) {
-		ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid, (struct furca_view){cancelled, cancelled + sizeof(cancelled) - 1}), 0);
+		ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid,
+						   (struct furca_view){cancelled, cancelled + sizeof(cancelled) - 1}),
+				 0);
 		answer_execute(peer.waiting, "cancelled");
 	} else if (method == FURCA_METHOD_register_capabilities) {
-		ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid, (struct furca_view){registered, registered + sizeof(registered) - 1}), 0);
+		ck_assert_int_eq(
+			furca_conn_answer(&peer.conn, msgid,
+					  (struct furca_view){registered, registered + sizeof(registered) - 1}),
+			0);
 	} else if (method == FURCA_METHOD_stats) {
 		/* never answered */
 	} else {
@@ -314,7 +319,8 @@ START_TEST(a_capability_is_served_while_its_caller_waits)
 	struct furca_result r;
 	struct furca_error err;
 
-	ck_assert_int_eq(furca_capability_register(client, "double", "read", "doubles", NULL, 0, double_it, NULL, &err), 0);
+	ck_assert_int_eq(furca_capability_register(client, "double", "read", "doubles", NULL, 0, double_it, NULL, &err),
+			 0);
 	ck_assert_int_eq(furca_execute(client, &args, &r, &err), 0);
 	ck_assert_str_eq(r.out, "42");
 	furca_result_done(&r);
@@ -423,7 +429,10 @@ static const struct {
 	size_t size;
 	const char *json;
 } json_cases[] = {
-#define CASE(packed, json) {packed, sizeof(packed) - 1, json}
+#define CASE(packed, json)                                                                                             \
+	{                                                                                                              \
+		packed, sizeof(packed) - 1, json                                                                       \
+	}
 	CASE("\xc0", "null"),
 	CASE("\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00", "1.0"),
 	CASE("\xcb\x3f\xb9\x99\x99\x99\x99\x99\x9a", "0.1"),

@@ -338,7 +338,7 @@ static int main_is_gone(void)
 int main(void)
 {
 	static const struct harness_case cases[] = {
-		{"single thread", single_body}, {"pool of 8", pool_of_8},   {"pool of 64", pool_of_64},
+		{"single thread", single_body},	  {"pool of 8", pool_of_8},   {"pool of 64", pool_of_64},
 		{"lives of threads", lives_body}, {"main joins", main_joins}, {"main spins", main_spins},
 		{"main is gone", main_is_gone},
 	};

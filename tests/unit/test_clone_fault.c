@@ -63,16 +63,17 @@ static int fails(const char *fault, enum furca_clone_role role, const char *word
 static const struct {
 	const char *fault, *words;
 } cases_of_fault[] = {
-	{"clone_before:fail", "clone_before"},	   {"clone_child:fail", "could not start"},
-	{"clone_child:kill", "ended before"},	   {"clone_barriers:fail", "could not be completed"},
-	{"clone_barriers:kill", "ended before"},   {"clone_parent:fail", "clone_parent"},
+	{"clone_before:fail", "clone_before"},	 {"clone_child:fail", "could not start"},
+	{"clone_child:kill", "ended before"},	 {"clone_barriers:fail", "could not be completed"},
+	{"clone_barriers:kill", "ended before"}, {"clone_parent:fail", "clone_parent"},
 };
 
 static int all_faults(void)
 {
 	for (size_t i = 0; i < sizeof(cases_of_fault) / sizeof(cases_of_fault[0]); i++)
 		for (int role = FURCA_CLONE_COPY; role <= FURCA_CLONE_SNAPSHOT; role++) {
-			int line = fails(cases_of_fault[i].fault, (enum furca_clone_role)role, cases_of_fault[i].words, 0);
+			int line =
+				fails(cases_of_fault[i].fault, (enum furca_clone_role)role, cases_of_fault[i].words, 0);
 			if (line)
 				return line;
 		}

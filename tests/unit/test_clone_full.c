@@ -18,7 +18,8 @@
 /* As harness_try, behind all barriers, all of them required. */
 static int try_full(int (*check)(void), int threads)
 {
-	struct furca_clone_args args = {.role = FURCA_CLONE_COPY, .barriers = FURCA_BARRIERS_ALL, .required = FURCA_BARRIERS_ALL};
+	struct furca_clone_args args = {
+		.role = FURCA_CLONE_COPY, .barriers = FURCA_BARRIERS_ALL, .required = FURCA_BARRIERS_ALL};
 	struct furca_clone_report report;
 	struct furca_fd fds[2] = {FURCA_FD_NONE, FURCA_FD_NONE};
 	char why[512];
@@ -34,7 +35,8 @@ static int try_full(int (*check)(void), int threads)
 	if (r == 0)
 		harness_tell(check());
 	REQUIRE(r == 1);
-	REQUIRE(report.held == FURCA_BARRIERS_ALL && report.way == FURCA_WAY_ALL_THREADS && (int)report.threads == threads);
+	REQUIRE(report.held == FURCA_BARRIERS_ALL && report.way == FURCA_WAY_ALL_THREADS &&
+		(int)report.threads == threads);
 	r = harness_verdict();
 	furca_fd_done(&fds[1]);
 	return r;

@@ -207,8 +207,9 @@ static int nested_body(void)
 
 int main(void)
 {
-	static const struct harness_case cases[] = {
-		{"parked threads", park_body}, {"snapshot and promotion", snapshot_body}, {"clones of clones", nested_body}};
+	static const struct harness_case cases[] = {{"parked threads", park_body},
+						    {"snapshot and promotion", snapshot_body},
+						    {"clones of clones", nested_body}};
 
 	return harness_main("clone_park", cases, sizeof(cases) / sizeof(cases[0]));
 }

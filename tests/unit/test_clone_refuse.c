@@ -335,9 +335,15 @@ static int number_body(void)
 int main(void)
 {
 	static const struct harness_case cases[] = {
-		{"signal 33 blocked", blocked_body}, {"vfork", vfork_body},	{"io_uring", ring_body},
-		{"aio", aio_body},		     {"POSIX timer", timer_body}, {"threads with things of their own", own_body},
-		{"tracer", tracer_body},	     {"signal queue", queue_body}, {"number in use", number_body},
+		{"signal 33 blocked", blocked_body},
+		{"vfork", vfork_body},
+		{"io_uring", ring_body},
+		{"aio", aio_body},
+		{"POSIX timer", timer_body},
+		{"threads with things of their own", own_body},
+		{"tracer", tracer_body},
+		{"signal queue", queue_body},
+		{"number in use", number_body},
 	};
 
 	return harness_main("clone_refuse", cases, sizeof(cases) / sizeof(cases[0]));

@@ -176,25 +176,25 @@ static long compare(const struct pattern *p, struct pattern *out, const atomic_i
 		"mov %c[g]+0(%[p]),%%r12\n mov %c[g]+8(%[p]),%%r13\n mov %c[g]+16(%[p]),%%r14\n mov %c[g]+24(%[p]),%%rdx\n"
 		"1: incq (%[ctr])\n"
 #define SAME(i) "vxorpd 64*" #i "(%[p]),%%ymm" #i ",%%ymm15\n vptest %%ymm15,%%ymm15\n jnz 2f\n"
-		SAME(0) SAME(1) SAME(2) SAME(3) SAME(4) SAME(5) SAME(6) SAME(7) SAME(8) SAME(9) SAME(10) SAME(11)
-		"cmp %c[g]+0(%[p]),%%r12\n jne 2f\n cmp %c[g]+8(%[p]),%%r13\n jne 2f\n"
-		"cmp %c[g]+16(%[p]),%%r14\n jne 2f\n cmp %c[g]+24(%[p]),%%rdx\n jne 2f\n"
-		/* The red zone below the stack pointer. */
-		"movq %%rdx,-8(%%rsp)\n mov -8(%%rsp),%%rcx\n cmp %%rdx,%%rcx\n jne 2f\n"
-		"cmpl $0,(%[stop])\n je 1b\n jmp 3f\n"
-		"2: mov $1,%[bad]\n"
-		"3: fstpl %c[st]+24(%[o])\n fstpl %c[st]+16(%[o])\n fstpl %c[st]+8(%[o])\n fstpl %c[st]+0(%[o])\n"
-		"stmxcsr %c[mx](%[o])\n fnstcw %c[cw](%[o])\n vzeroupper\n"
+		SAME(0) SAME(1) SAME(2) SAME(3) SAME(4) SAME(5) SAME(6) SAME(7) SAME(8) SAME(9) SAME(10) SAME(
+			11) "cmp %c[g]+0(%[p]),%%r12\n jne 2f\n cmp %c[g]+8(%[p]),%%r13\n jne 2f\n"
+			    "cmp %c[g]+16(%[p]),%%r14\n jne 2f\n cmp %c[g]+24(%[p]),%%rdx\n jne 2f\n"
+			    /* The red zone below the stack pointer. */
+			    "movq %%rdx,-8(%%rsp)\n mov -8(%%rsp),%%rcx\n cmp %%rdx,%%rcx\n jne 2f\n"
+			    "cmpl $0,(%[stop])\n je 1b\n jmp 3f\n"
+			    "2: mov $1,%[bad]\n"
+			    "3: fstpl %c[st]+24(%[o])\n fstpl %c[st]+16(%[o])\n fstpl %c[st]+8(%[o])\n fstpl %c[st]+0(%[o])\n"
+			    "stmxcsr %c[mx](%[o])\n fnstcw %c[cw](%[o])\n vzeroupper\n"
 		: [bad] "+r"(bad)
 		: [p] "r"(p), [o] "r"(out), [stop] "r"(stop_word), [ctr] "r"(counter), [mx] "i"(FIELD(mxcsr)),
 		  [cw] "i"(FIELD(fcw)), [st] "i"(FIELD(stack)), [g] "i"(FIELD(general))
-		: "memory", "cc", "rcx", "rdx", "r12", "r13", "r14", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",
-		  "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm15");
+		: "memory", "cc", "rcx", "rdx", "r12", "r13", "r14", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",
+		  "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm15");
 	return bad;
 }
 
-__attribute__((target("avx512f,avx512bw"))) static long compare_wide(const struct pattern *p, const atomic_int *stop_word,
-								     atomic_long *counter)
+__attribute__((target("avx512f,avx512bw"))) static long compare_wide(const struct pattern *p,
+								     const atomic_int *stop_word, atomic_long *counter)
 {
 	long bad = 0;
 
@@ -203,9 +203,9 @@ __attribute__((target("avx512f,avx512bw"))) static long compare_wide(const struc
 		"vmovupd 256(%[p]),%%zmm0\n kmovq %c[g]+16(%[p]),%%k5\n"
 		"1: incq (%[ctr])\n"
 #define SAME_WIDE(i, r) "vpcmpeqq 64*" #i "(%[p]),%%zmm" #r ",%%k1\n kmovw %%k1,%%ecx\n cmp $0xff,%%ecx\n jne 2f\n"
-		SAME_WIDE(0, 16) SAME_WIDE(1, 17) SAME_WIDE(2, 18) SAME_WIDE(3, 31) SAME_WIDE(4, 0)
-		"kmovq %%k5,%%rcx\n cmp %c[g]+16(%[p]),%%rcx\n jne 2f\n"
-		"cmpl $0,(%[stop])\n je 1b\n jmp 3f\n2: mov $1,%[bad]\n3: vzeroupper\n"
+		SAME_WIDE(0, 16) SAME_WIDE(1, 17) SAME_WIDE(2, 18) SAME_WIDE(3, 31)
+			SAME_WIDE(4, 0) "kmovq %%k5,%%rcx\n cmp %c[g]+16(%[p]),%%rcx\n jne 2f\n"
+					"cmpl $0,(%[stop])\n je 1b\n jmp 3f\n2: mov $1,%[bad]\n3: vzeroupper\n"
 		: [bad] "+r"(bad)
 		: [p] "r"(p), [stop] "r"(stop_word), [ctr] "r"(counter), [g] "i"(FIELD(general))
 		: "memory", "cc", "rcx", "k1", "k5", "xmm0");
@@ -237,7 +237,8 @@ static void *registers(void *argument)
 		return NULL;
 	}
 	CHECK(compare(&p, &out, &stop, &rounds[id]) == 0);
-	CHECK(memcmp(out.stack, p.stack, sizeof(out.stack)) == 0 && (out.mxcsr & 0xffc0) == p.mxcsr && out.fcw == p.fcw);
+	CHECK(memcmp(out.stack, p.stack, sizeof(out.stack)) == 0 && (out.mxcsr & 0xffc0) == p.mxcsr &&
+	      out.fcw == p.fcw);
 	return NULL;
 }
 

@@ -204,8 +204,30 @@ static int robust_refused(void)
 
 /* Calls that wait without a time limit: a clone disturbs none, neither here nor there. */
 enum {
-	READ_PIPE, POLL, PPOLL, SELECT, PSELECT, EPOLL_WAIT, EPOLL_PWAIT, SLEEP_UNTIL, PAUSE, SIGSUSPEND, SIGWAIT, ACCEPT, RECV, FLOCK,
-	SEM_WAIT, SEM_UNTIL, COND_WAIT, COND_UNTIL, MUTEX, JOIN, MSGRCV, SEMOP, EVENTFD, KINDS
+	READ_PIPE,
+	POLL,
+	PPOLL,
+	SELECT,
+	PSELECT,
+	EPOLL_WAIT,
+	EPOLL_PWAIT,
+	SLEEP_UNTIL,
+	PAUSE,
+	SIGSUSPEND,
+	SIGWAIT,
+	ACCEPT,
+	RECV,
+	FLOCK,
+	SEM_WAIT,
+	SEM_UNTIL,
+	COND_WAIT,
+	COND_UNTIL,
+	MUTEX,
+	JOIN,
+	MSGRCV,
+	SEMOP,
+	EVENTFD,
+	KINDS
 };
 static atomic_int returned[KINDS];
 static int pipe_fds[2], sockets[2], listener, epoll, event, queue, semaphores, locked;
@@ -240,29 +262,78 @@ static void wait_in(int kind)
 	FD_SET(pipe_fds[0], &fds);
 	sigemptyset(&set);
 	switch (kind) {
-	case READ_PIPE: (void)!read(pipe_fds[0], buf, 1); break;
-	case POLL: poll(&wanted, 1, -1); break;
-	case PPOLL: ppoll(&wanted, 1, NULL, NULL); break;
-	case SELECT: select(pipe_fds[0] + 1, &fds, NULL, NULL, NULL); break;
-	case PSELECT: pselect(pipe_fds[0] + 1, &fds, NULL, NULL, NULL, NULL); break;
-	case EPOLL_WAIT: epoll_wait(epoll, &got, 1, -1); break;
-	case EPOLL_PWAIT: epoll_pwait(epoll, &got, 1, -1, &set); break;
-	case SLEEP_UNTIL: clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &monotonic, NULL); break;
-	case PAUSE: pause(); break;
-	case SIGSUSPEND: sigsuspend(&set); break;
-	case SIGWAIT: sigaddset(&set, SIGUSR2); sigwait(&set, &sig); break;
-	case ACCEPT: accept4(listener, NULL, NULL, SOCK_CLOEXEC); break;
-	case RECV: recv(sockets[0], buf, 1, 0); break;
-	case FLOCK: flock(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), LOCK_EX); break;
-	case SEM_WAIT: sem_wait(&semaphore); break;
-	case SEM_UNTIL: sem_timedwait(&semaphore, &real); break;
-	case COND_WAIT: pthread_mutex_lock(&own); pthread_cond_wait(&never, &own); break;
-	case COND_UNTIL: pthread_mutex_lock(&own); pthread_cond_timedwait(&never, &own, &real); break;
-	case MUTEX: pthread_mutex_lock(&held); break;
-	case JOIN: pthread_join(sleeper, NULL); break;
-	case MSGRCV: msgrcv(queue, buf, 1, 0, 0); break;
-	case SEMOP: semop(semaphores, &take, 1); break;
-	case EVENTFD: (void)!read(event, &number, 8); break;
+	case READ_PIPE:
+		(void)!read(pipe_fds[0], buf, 1);
+		break;
+	case POLL:
+		poll(&wanted, 1, -1);
+		break;
+	case PPOLL:
+		ppoll(&wanted, 1, NULL, NULL);
+		break;
+	case SELECT:
+		select(pipe_fds[0] + 1, &fds, NULL, NULL, NULL);
+		break;
+	case PSELECT:
+		pselect(pipe_fds[0] + 1, &fds, NULL, NULL, NULL, NULL);
+		break;
+	case EPOLL_WAIT:
+		epoll_wait(epoll, &got, 1, -1);
+		break;
+	case EPOLL_PWAIT:
+		epoll_pwait(epoll, &got, 1, -1, &set);
+		break;
+	case SLEEP_UNTIL:
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &monotonic, NULL);
+		break;
+	case PAUSE:
+		pause();
+		break;
+	case SIGSUSPEND:
+		sigsuspend(&set);
+		break;
+	case SIGWAIT:
+		sigaddset(&set, SIGUSR2);
+		sigwait(&set, &sig);
+		break;
+	case ACCEPT:
+		accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+		break;
+	case RECV:
+		recv(sockets[0], buf, 1, 0);
+		break;
+	case FLOCK:
+		flock(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), LOCK_EX);
+		break;
+	case SEM_WAIT:
+		sem_wait(&semaphore);
+		break;
+	case SEM_UNTIL:
+		sem_timedwait(&semaphore, &real);
+		break;
+	case COND_WAIT:
+		pthread_mutex_lock(&own);
+		pthread_cond_wait(&never, &own);
+		break;
+	case COND_UNTIL:
+		pthread_mutex_lock(&own);
+		pthread_cond_timedwait(&never, &own, &real);
+		break;
+	case MUTEX:
+		pthread_mutex_lock(&held);
+		break;
+	case JOIN:
+		pthread_join(sleeper, NULL);
+		break;
+	case MSGRCV:
+		msgrcv(queue, buf, 1, 0, 0);
+		break;
+	case SEMOP:
+		semop(semaphores, &take, 1);
+		break;
+	case EVENTFD:
+		(void)!read(event, &number, 8);
+		break;
 	}
 }
 
@@ -344,7 +415,7 @@ static int interrupted(void)
 static struct {
 	atomic_int tid, seen, over;
 	atomic_long sent, late;
-} *shared;
+} * shared;
 static atomic_int hits;
 
 static void hit(int sig)
@@ -417,10 +488,10 @@ static int signals_body(void)
 int main(void)
 {
 	static const struct harness_case cases[] = {
-		{"one thread, no cell", one_thread}, {"renumbered threads", renumbered},
-		{"a renumbered copy", renumbered_copy}, {"libc's fork", forked}, {"a handler hangs", handler_hangs},
-		{"robust lock held", robust_refused}, {"interrupted calls", interrupted},
-		{"signals meanwhile", signals_body},
+		{"one thread, no cell", one_thread},	{"renumbered threads", renumbered},
+		{"a renumbered copy", renumbered_copy}, {"libc's fork", forked},
+		{"a handler hangs", handler_hangs},	{"robust lock held", robust_refused},
+		{"interrupted calls", interrupted},	{"signals meanwhile", signals_body},
 	};
 
 	return harness_main("clone_ways", cases, sizeof(cases) / sizeof(cases[0]));

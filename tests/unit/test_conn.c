@@ -113,11 +113,15 @@ START_TEST(a_request_is_heard_and_answered)
 	ck_assert_uint_eq(seen.requests, 1);
 	ck_assert_int_eq(seen.method, FURCA_METHOD_execute);
 	ck_assert_uint_eq(conn.in_flight.count, 1);
-	ck_assert_int_eq(furca_conn_answer(&conn, 7, (struct furca_view){(const uint8_t *)"\xc3", (const uint8_t *)"\xc3" + 1}), 0);
+	ck_assert_int_eq(
+		furca_conn_answer(&conn, 7, (struct furca_view){(const uint8_t *)"\xc3", (const uint8_t *)"\xc3" + 1}),
+		0);
 	ck_assert_int_eq(answer(code, sizeof(code)), 7);
 	ck_assert_str_eq(code, "");
 	size_t n = conn.out.len;
-	ck_assert_int_eq(furca_conn_answer(&conn, 7, (struct furca_view){(const uint8_t *)"\xc3", (const uint8_t *)"\xc3" + 1}), 0);
+	ck_assert_int_eq(
+		furca_conn_answer(&conn, 7, (struct furca_view){(const uint8_t *)"\xc3", (const uint8_t *)"\xc3" + 1}),
+		0);
 	ck_assert_uint_eq(conn.out.len, n); /* once */
 	furca_buf_done(&buf);
 }
@@ -188,11 +192,11 @@ static const struct {
 	{"c1", "malformed", -1},
 	{"01", "malformed", -1},
 	{"90", "malformed", -1},
-	{"9403a16100c0", "malformed", -1},		   /* type 3 */
-	{"9400ff", "malformed", -1},			   /* msgid -1, then short: see below */
-	{"940005c0c0", "malformed", -1},		   /* no name */
-	{"940005a161dbffffffff", "limit", 5},		   /* 4 GiB of text announced */
-	{"940005a161ddffffffff", "limit", 5},		   /* 4 G items announced */
+	{"9403a16100c0", "malformed", -1},    /* type 3 */
+	{"9400ff", "malformed", -1},	      /* msgid -1, then short: see below */
+	{"940005c0c0", "malformed", -1},      /* no name */
+	{"940005a161dbffffffff", "limit", 5}, /* 4 GiB of text announced */
+	{"940005a161ddffffffff", "limit", 5}, /* 4 G items announced */
 	{"940005a161dfffffffff", "limit", 5},
 	{"940005a161c6ffffffff", "limit", 5},
 	{"940005a161c9ffffffff", "limit", 5},
@@ -233,11 +237,11 @@ static const struct {
 	const char *hex, *code;
 	enum furca_conn_state state;
 } wrong[] = {
-	{"940009a46e6f706590", "unknown_method", FURCA_CONN_OPEN},	    /* nope */
-	{"940009a2fffe90", "unknown_method", FURCA_CONN_OPEN},	    /* not UTF-8 */
-	{"940009a57374617473a178", "params", FURCA_CONN_OPEN},	    /* stats "x" */
-	{"940009a5737461747392c0c0", "params", FURCA_CONN_OPEN},	    /* stats [nil, nil] */
-	{"940009a5737461747391c0", "params", FURCA_CONN_OPEN},	    /* stats [nil] */
+	{"940009a46e6f706590", "unknown_method", FURCA_CONN_OPEN}, /* nope */
+	{"940009a2fffe90", "unknown_method", FURCA_CONN_OPEN},	   /* not UTF-8 */
+	{"940009a57374617473a178", "params", FURCA_CONN_OPEN},	   /* stats "x" */
+	{"940009a5737461747392c0c0", "params", FURCA_CONN_OPEN},   /* stats [nil, nil] */
+	{"940009a5737461747391c0", "params", FURCA_CONN_OPEN},	   /* stats [nil] */
 };
 
 START_TEST(a_wrong_request_costs_only_itself)
@@ -320,7 +324,8 @@ START_TEST(random_bytes_do_no_harm)
 		furca_conn_done(&conn);
 		furca_conn_init(&conn, &events, &conn);
 		for (unsigned i = 0; i < 6; i++) {
-			struct furca_buf one = request((unsigned)rand_r(&seed) % 8, i % 2 ? "execute" : "cancel", (unsigned)rand_r(&seed) % 90);
+			struct furca_buf one = request((unsigned)rand_r(&seed) % 8, i % 2 ? "execute" : "cancel",
+						       (unsigned)rand_r(&seed) % 90);
 
 			ck_assert_int_eq(furca_buf_append(&all, one.data, one.len), 0);
 			furca_buf_done(&one);
@@ -356,7 +361,8 @@ int main(void)
 	tcase_add_test(tc, bytes_may_come_one_by_one);
 	tcase_add_test(tc, many_in_one_piece);
 	tcase_add_test(tc, a_large_message_in_pieces_takes_linear_time);
-	tcase_add_loop_test(tc, hostile_heads_end_the_connection_and_take_no_memory, 0, sizeof(hostile) / sizeof(hostile[0]));
+	tcase_add_loop_test(tc, hostile_heads_end_the_connection_and_take_no_memory, 0,
+			    sizeof(hostile) / sizeof(hostile[0]));
 	tcase_add_test(tc, a_depth_bomb_is_refused);
 	tcase_add_loop_test(tc, a_wrong_request_costs_only_itself, 0, sizeof(wrong) / sizeof(wrong[0]));
 	tcase_add_test(tc, a_msgid_in_flight_cannot_be_used_again);

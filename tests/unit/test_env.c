@@ -12,7 +12,8 @@
 #include "bridge/wire/pack.h"
 
 #define EMPTY "[project]\ndependencies = []\n"
-#define OTHER "# the same, with one requirement that is not for this system\n[project]\ndependencies = [\"x; sys_platform == 'never'\"]\n"
+#define OTHER                                                                                                          \
+	"# the same, with one requirement that is not for this system\n[project]\ndependencies = [\"x; sys_platform == 'never'\"]\n"
 
 static struct furca_loop *loop;
 static struct furca_store *store;

@@ -100,8 +100,10 @@ static void files_in_copy(int out)
 	dprintf(out, "dirfd %d\n", fd >= 0);
 	fd = openat(pathfd, "by-pathfd", O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
 	dprintf(out, "pathfd %d\n", fd >= 0);
-	dprintf(out, "fchdir %d relative %d\n", fchdir(dirfd_), open("by-fchdir", O_CREAT | O_WRONLY | O_CLOEXEC, 0644) >= 0);
-	dprintf(out, "large write %s read %zd\n", write(large, "x", 1) < 0 ? strerror(errno) : "worked", pread(large, buf, 4, 0));
+	dprintf(out, "fchdir %d relative %d\n", fchdir(dirfd_),
+		open("by-fchdir", O_CREAT | O_WRONLY | O_CLOEXEC, 0644) >= 0);
+	dprintf(out, "large write %s read %zd\n", write(large, "x", 1) < 0 ? strerror(errno) : "worked",
+		pread(large, buf, 4, 0));
 	dprintf(out, "large_w %zd\n", write(large_w, "x", 1));
 	dprintf(out, "flock %d\n", flock(rw, LOCK_EX | LOCK_NB));
 }
@@ -180,9 +182,11 @@ static void queues_in_copy(int out)
 	int flag = 0;
 	socklen_t size = sizeof(flag);
 	(void)getsockopt(listener, SOL_SOCKET, SO_ACCEPTCONN, &flag, &size);
-	dprintf(out, "listener %d accept %s\n", flag, accept4(listener, NULL, NULL, SOCK_CLOEXEC) < 0 ? strerror(errno) : "worked");
+	dprintf(out, "listener %d accept %s\n", flag,
+		accept4(listener, NULL, NULL, SOCK_CLOEXEC) < 0 ? strerror(errno) : "worked");
 	struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(0x08080808)};
-	dprintf(out, "udp %s\n", sendto(udp, "x", 1, 0, (struct sockaddr *)&name, sizeof(name)) < 0 ? strerror(errno) : "worked");
+	dprintf(out, "udp %s\n",
+		sendto(udp, "x", 1, 0, (struct sockaddr *)&name, sizeof(name)) < 0 ? strerror(errno) : "worked");
 }
 
 static int queues(void)

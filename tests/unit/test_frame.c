@@ -90,15 +90,23 @@ START_TEST(what_the_payload_may_not_be)
 	static const struct {
 		const char *bytes;
 		size_t n;
-	} payloads[] = {{"\xc0", 1}, {"\x93\x01\x02", 3}, {"\x92\x01\x02", 3}, {"\x93\x01\x02\x03", 4}, {"\x93\xa1x\x02\x80", 5},
-			{"\x93\x01\x02\x80\xc0", 5}, {"\xc1", 1}, {"", 0}, {"\x93\xff\x02\x80", 4}};
+	} payloads[] = {{"\xc0", 1},
+			{"\x93\x01\x02", 3},
+			{"\x92\x01\x02", 3},
+			{"\x93\x01\x02\x03", 4},
+			{"\x93\xa1x\x02\x80", 5},
+			{"\x93\x01\x02\x80\xc0", 5},
+			{"\xc1", 1},
+			{"", 0},
+			{"\x93\xff\x02\x80", 4}};
 	struct furca_frame_view frame;
 	struct furca_err err = FURCA_ERR_INIT;
 	uint8_t data[32] = {(uint8_t)payloads[_i].n, 0, 0, 0, 0, FURCA_FRAME_VERSION, 0, 0};
 	size_t need;
 
 	memcpy(data + FURCA_FRAME_HEADER, payloads[_i].bytes, payloads[_i].n);
-	ck_assert_int_eq(furca_frame_parse(data, FURCA_FRAME_HEADER + payloads[_i].n, 1024, &frame, &need, &err), -EPROTO);
+	ck_assert_int_eq(furca_frame_parse(data, FURCA_FRAME_HEADER + payloads[_i].n, 1024, &frame, &need, &err),
+			 -EPROTO);
 	ck_assert_int_eq(err.code, FURCA_E_PROTOCOL);
 }
 END_TEST

@@ -47,7 +47,8 @@ static bool on_from(void *user, furca_function_origin origin, struct furca_view 
 	return true;
 }
 
-static void on_reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body, struct furca_fd *memory)
+static void on_reply(void *user, furca_function_origin origin, enum furca_frame frame, struct furca_view body,
+		     struct furca_fd *memory)
 {
 	replies++;
 	replied = frame;
@@ -65,7 +66,8 @@ static void on_retire(void *user, uint64_t venv_id)
 static void start(void)
 {
 	const struct furca_envs_events env_events = {.answer = on_answer, .progress = on_progress, .retire = on_retire};
-	const struct furca_functions_events events = {.answer = on_answer, .call = on_call, .from = on_from, .reply = on_reply};
+	const struct furca_functions_events events = {
+		.answer = on_answer, .call = on_call, .from = on_from, .reply = on_reply};
 	const struct furca_envs_config config = {.state_dir = dir, .workdir = dir};
 
 	ck_assert_int_eq(furca_loop_new(&loop, NULL), 0);
@@ -137,7 +139,8 @@ static void request(enum furca_method method, const char *const *pairs)
 		ck_assert_int_eq(furca_loop_run(loop, NULL), 0);
 }
 
-#define ADD(name, language, source) request(FURCA_METHOD_add_function, (const char *[]){"name", name, "language", language, "source", source, NULL})
+#define ADD(name, language, source)                                                                                    \
+	request(FURCA_METHOD_add_function, (const char *[]){"name", name, "language", language, "source", source, NULL})
 
 static bool text_is(const struct furca_buf *map, const char *key, const char *text)
 {
@@ -190,14 +193,10 @@ END_TEST
 static const struct {
 	const char *name, *language, *source, *part;
 } bad[] = {
-	{"f", "python", "def f(:\n", "line 1"},
-	{"f", "python", "def g(): pass\n", "does not define 'f'"},
-	{"f", "python", "x = 'f'\n", "does not define"},
-	{"f", "bash", "if true; then\n", "not valid bash"},
-	{"f", "ruby", "1", "Unknown language 'ruby'"},
-	{"for", "python", "1", "word of the language"},
-	{"a-b", "python", "1", "cannot be the name"},
-	{"", "python", "1", "cannot be the name"},
+	{"f", "python", "def f(:\n", "line 1"},		 {"f", "python", "def g(): pass\n", "does not define 'f'"},
+	{"f", "python", "x = 'f'\n", "does not define"}, {"f", "bash", "if true; then\n", "not valid bash"},
+	{"f", "ruby", "1", "Unknown language 'ruby'"},	 {"for", "python", "1", "word of the language"},
+	{"a-b", "python", "1", "cannot be the name"},	 {"", "python", "1", "cannot be the name"},
 	{"_f", "python", "1", "cannot be the name"},
 };
 
@@ -214,9 +213,11 @@ END_TEST
 START_TEST(a_call_carries_its_coordinate)
 {
 	ADD("f", "python", "def f(): pass\n");
-	request(FURCA_METHOD_call_function, (const char *[]){"name", "f", "session_name", "audit", "state_mode", "stateful", NULL});
+	request(FURCA_METHOD_call_function,
+		(const char *[]){"name", "f", "session_name", "audit", "state_mode", "stateful", NULL});
 	ck_assert_uint_eq(calls, 1);
-	ck_assert(text_is(&called, "language", "python") && text_is(&called, "session_name", "audit") && text_is(&called, "state_mode", "stateful"));
+	ck_assert(text_is(&called, "language", "python") && text_is(&called, "session_name", "audit") &&
+		  text_is(&called, "state_mode", "stateful"));
 	ck_assert(!text_is(&called, "name", "f"));
 	ck_assert(text_is(&called_function, "name", "f"));
 	request(FURCA_METHOD_call_function, (const char *[]){"name", "f", "session", "audit", NULL});
@@ -244,7 +245,8 @@ static void finish(bool ok, const char *key, const char *text)
 	if (ok)
 		msgpack_pack_nil(&pk);
 	else
-		pack_texts(&done, (const char *[]){"type", "KeyError", "message", "'no such key'", "suggestion", "Look for another.", NULL});
+		pack_texts(&done, (const char *[]){"type", "KeyError", "message", "'no such key'", "suggestion",
+						   "Look for another.", NULL});
 	furca_packer(&pk, &result);
 	msgpack_pack_map(&pk, 4);
 	furca_pack_text(&pk, "ok");

@@ -46,8 +46,7 @@ static void run(void *data, const struct furca_host_run *run, struct furca_host_
 	}
 }
 
-static void inspect(void *data, struct furca_view detail, struct furca_view name,
-		    struct furca_buf *out)
+static void inspect(void *data, struct furca_view detail, struct furca_view name, struct furca_buf *out)
 {
 	(void)furca_buf_append(out, is(detail, "full") ? "\x01" : "\x02", 1);
 }
@@ -71,11 +70,9 @@ static void serve(int control, int capability)
 	struct furca_host host;
 
 	if (dup3(control, 103, O_CLOEXEC) < 0 || dup3(capability, 104, O_CLOEXEC) < 0 ||
-	    dup3(103, FURCA_HOST_CONTROL_FD, O_CLOEXEC) < 0 ||
-	    dup3(104, FURCA_HOST_CAPABILITY_FD, O_CLOEXEC) < 0)
+	    dup3(103, FURCA_HOST_CONTROL_FD, O_CLOEXEC) < 0 || dup3(104, FURCA_HOST_CAPABILITY_FD, O_CLOEXEC) < 0)
 		_exit(101);
-	if (furca_fd_close_rest((const int[]){FURCA_HOST_CONTROL_FD, FURCA_HOST_CAPABILITY_FD}, 2) <
-		    0 ||
+	if (furca_fd_close_rest((const int[]){FURCA_HOST_CONTROL_FD, FURCA_HOST_CAPABILITY_FD}, 2) < 0 ||
 	    furca_host_init(&host, &lang, NULL, NULL) < 0)
 		_exit(102);
 	if (host.control.n < FURCA_HIDDEN_FD || host.capability.n < FURCA_HIDDEN_FD ||
@@ -84,17 +81,14 @@ static void serve(int control, int capability)
 	_exit(furca_host_serve(&host) == 0 && closed ? 42 : 104);
 }
 
-static int receive(struct peer *peer, struct furca_frame_view *ret, struct furca_fd *fds,
-		   size_t *n_fds)
+static int receive(struct peer *peer, struct furca_frame_view *ret, struct furca_fd *fds, size_t *n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 
-	return furca_frame_recv(peer->control, &peer->in, FURCA_MAX_HOST_FRAME, ret, fds, n_fds,
-				&err);
+	return furca_frame_recv(peer->control, &peer->in, FURCA_MAX_HOST_FRAME, ret, fds, n_fds, &err);
 }
 
-static void expect(struct peer *peer, enum furca_frame number, uint64_t call,
-		   struct furca_frame_view *ret)
+static void expect(struct peer *peer, enum furca_frame number, uint64_t call, struct furca_frame_view *ret)
 {
 	struct furca_fd fds[FURCA_FDS_MAX];
 	size_t n = FURCA_FDS_MAX;
@@ -129,8 +123,8 @@ static void text(msgpack_packer *pk, const char *word)
 }
 
 /* Sends a frame with one text field, or none. */
-static void ask(struct peer *peer, enum furca_frame number, uint64_t call, const char *key,
-		const char *word, const int *fds, size_t n_fds)
+static void ask(struct peer *peer, enum furca_frame number, uint64_t call, const char *key, const char *word,
+		const int *fds, size_t n_fds)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;

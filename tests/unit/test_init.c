@@ -150,7 +150,8 @@ START_TEST(everything_ends_with_the_control_channel)
 {
 	/* Grandchildren in other sessions that ignore signals, some already orphans: all hold the pipe open. */
 	static const char *const argv[] = {
-		"sh", "-c", "trap '' TERM HUP INT; for i in 1 2 3; do setsid sh -c 'sleep 100 & setsid sleep 100 & wait' & done; echo go >&2; wait",
+		"sh", "-c",
+		"trap '' TERM HUP INT; for i in 1 2 3; do setsid sh -c 'sleep 100 & setsid sleep 100 & wait' & done; echo go >&2; wait",
 		NULL};
 	int out[2];
 	char go[3], rest;

@@ -42,8 +42,7 @@ START_TEST(environment_merges)
 	char **environment = furca_lang_env(furca_lang_at(0), base);
 
 	ck_assert_str_eq(variable(environment, "A="), "A=1");
-	ck_assert_str_eq(variable(environment, "GLIBC_TUNABLES="),
-			 "GLIBC_TUNABLES=x=2:glibc.malloc.hugetlb=1");
+	ck_assert_str_eq(variable(environment, "GLIBC_TUNABLES="), "GLIBC_TUNABLES=x=2:glibc.malloc.hugetlb=1");
 	ck_assert_ptr_null(environment[2]);
 	furca_lang_argv_free(environment);
 	environment = furca_lang_env(furca_lang_at(0), plain);

@@ -235,10 +235,10 @@ struct order {
 
 static struct order order;
 
-#define NOTE(number)                                    \
-	static void note_##number(void *owner)          \
-	{                                               \
-		order.seen[order.n++] = number;         \
+#define NOTE(number)                                                                                                   \
+	static void note_##number(void *owner)                                                                         \
+	{                                                                                                              \
+		order.seen[order.n++] = number;                                                                        \
 	}
 NOTE(1)
 NOTE(2)

@@ -49,7 +49,8 @@ static void in_copy(int out)
 	char buf[16] = "";
 	int status;
 
-	dprintf(out, "anon %s big %s %d file %s gone %s mem %s sysv %s\n", anon, big, big[BIG - 1], file_map, gone_map, mem_map, sysv);
+	dprintf(out, "anon %s big %s %d file %s gone %s mem %s sysv %s\n", anon, big, big[BIG - 1], file_map, gone_map,
+		mem_map, sysv);
 	(void)memcpy(anon, "ANON", 4);
 	(void)memcpy(big, "BIG", 3);
 	(void)memcpy(file_map, "FILE", 4);

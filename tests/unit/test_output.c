@@ -26,9 +26,8 @@ static void pipes_make(struct pipes *ret)
 static void begin(struct furca_output *output, struct pipes *pipes)
 {
 	pipes_make(pipes);
-	ck_assert_int_eq(furca_output_begin(output, furca_fd_take(&pipes->write[0]),
-					    furca_fd_take(&pipes->write[1]), true),
-			 0);
+	ck_assert_int_eq(
+		furca_output_begin(output, furca_fd_take(&pipes->write[0]), furca_fd_take(&pipes->write[1]), true), 0);
 }
 
 static void expect(int fd, const char *text)

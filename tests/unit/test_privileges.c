@@ -93,7 +93,8 @@ static int in_cell(void)
 	HAS("io_uring Operation not permitted\n");
 	HAS("init's descriptors 0\ninit's root Permission denied\nsysctl Read-only file system\nfork worked\n");
 	REQUIRE(lab_report.held == (FURCA_BARRIERS_ALL & ~FURCA_BARRIER_THREADS));
-	REQUIRE(strcmp(lab_report.mechanism[2], "overlayfs") == 0 && strcmp(lab_report.mechanism[4], "pid namespace") == 0);
+	REQUIRE(strcmp(lab_report.mechanism[2], "overlayfs") == 0 &&
+		strcmp(lab_report.mechanism[4], "pid namespace") == 0);
 	init_stop();
 	return 0;
 }
@@ -157,8 +158,10 @@ static int fail_closed(void)
 	/* A cell for a snapshot has the machine's disk: a copy that requires its own must not be made in it. */
 	init_start();
 	REQUIRE(init_cell(init_control.n, FURCA_BARRIER_PROCESSES, false, 0, fds, why, sizeof(why)));
-	struct furca_clone_args args = {.role = FURCA_CLONE_COPY, .barriers = FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES,
-					.required = FURCA_BARRIER_DISK, .cell = fds[0].n};
+	struct furca_clone_args args = {.role = FURCA_CLONE_COPY,
+					.barriers = FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES,
+					.required = FURCA_BARRIER_DISK,
+					.cell = fds[0].n};
 	int r = furca_clone(&args, &lab_report, &pidfd, &err);
 	if (r == 0)
 		_exit(0);

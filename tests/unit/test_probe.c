@@ -36,7 +36,8 @@ START_TEST(rows_are_complete)
 
 		printf("%-36s %-12s %-4s %s\n", row->feature, row->guarantee, row->there ? "yes" : "no", row->detail);
 		ck_assert(row->feature && row->lost && row->lost[strlen(row->lost) - 1] == '.');
-		ck_assert(strcmp(row->guarantee, "speed") == 0 || furca_barrier_bit(row->guarantee, strlen(row->guarantee)) >= 0);
+		ck_assert(strcmp(row->guarantee, "speed") == 0 ||
+			  furca_barrier_bit(row->guarantee, strlen(row->guarantee)) >= 0);
 		ck_assert(row->there || row->detail[0]);
 	}
 	printf("barriers 0x%x\n", probe->barriers);
@@ -48,14 +49,17 @@ END_TEST
 static void forbid_namespaces(void)
 {
 	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
-	static const unsigned flags[] = {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS};
+	static const unsigned flags[] = {CLONE_NEWUSER, CLONE_NEWNS,  CLONE_NEWPID,
+					 CLONE_NEWNET,	CLONE_NEWIPC, CLONE_NEWUTS};
 
 	ck_assert_ptr_nonnull(filter);
 	for (size_t i = 0; i < FURCA_COUNT(flags); i++) {
 		ck_assert_int_eq(seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
-						  SCMP_A0(SCMP_CMP_MASKED_EQ, flags[i], flags[i])), 0);
+						  SCMP_A0(SCMP_CMP_MASKED_EQ, flags[i], flags[i])),
+				 0);
 		ck_assert_int_eq(seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1,
-						  SCMP_A0(SCMP_CMP_MASKED_EQ, flags[i], flags[i])), 0);
+						  SCMP_A0(SCMP_CMP_MASKED_EQ, flags[i], flags[i])),
+				 0);
 	}
 	ck_assert_int_eq(seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0), 0);
 	ck_assert_int_eq(seccomp_load(filter), 0);

@@ -13,7 +13,8 @@ static const struct furca_lang *lang(const char *name)
 START_TEST(ids_are_the_lowest_never_used)
 {
 	struct furca_registry r;
-	struct furca_entry a = {.key = {lang("python"), 0, 1}}, b = {.key = {lang("python"), 0, 3}}, c = {.key = {lang("python"), 0, 2}};
+	struct furca_entry a = {.key = {lang("python"), 0, 1}}, b = {.key = {lang("python"), 0, 3}},
+			   c = {.key = {lang("python"), 0, 2}};
 
 	furca_registry_init(&r, 20);
 	ck_assert_uint_eq(furca_registry_free_id(&r, lang("python"), 0), 1);

@@ -29,7 +29,8 @@ void furca_engine_request(struct furca_engine *engine, furca_client_id client, u
 	furca_server_events.answer(engine->server, client, msgid, args);
 }
 
-void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args, struct furca_fd channel)
+void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args,
+			 struct furca_fd channel)
 {
 	furca_fd_done(&channel);
 	furca_server_events.answer(engine->server, client, msgid, args);
@@ -40,8 +41,8 @@ void furca_engine_client_gone(struct furca_engine *engine, furca_client_id clien
 	engine->gone++;
 }
 
-void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value, struct furca_view error,
-				  struct furca_fd *memory)
+void furca_engine_capability_done(struct furca_engine *engine, uint64_t id, struct furca_view value,
+				  struct furca_view error, struct furca_fd *memory)
 {
 }
 

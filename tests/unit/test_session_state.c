@@ -8,7 +8,8 @@ static enum furca_session_state walk(enum furca_session_state state, const enum 
 	for (size_t i = 0; i < n; i++) {
 		int next = furca_session_next(state, events[i]);
 
-		ck_assert_msg(next >= 0, "%s cannot happen in %s", furca_session_event_name(events[i]), furca_session_state_name(state));
+		ck_assert_msg(next >= 0, "%s cannot happen in %s", furca_session_event_name(events[i]),
+			      furca_session_state_name(state));
 		state = (enum furca_session_state)next;
 	}
 	return state;
@@ -21,10 +22,13 @@ static enum furca_session_state walk(enum furca_session_state state, const enum 
 START_TEST(a_life)
 {
 	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_READY, FURCA_EV_CALL, FURCA_EV_DONE), FURCA_S_IDLE);
-	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_READY, FURCA_EV_CALL, FURCA_EV_LOST, FURCA_EV_READY), FURCA_S_IDLE);
-	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_READY, FURCA_EV_CALL, FURCA_EV_EMPTY, FURCA_EV_START), FURCA_S_STARTING);
+	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_READY, FURCA_EV_CALL, FURCA_EV_LOST, FURCA_EV_READY),
+			 FURCA_S_IDLE);
+	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_READY, FURCA_EV_CALL, FURCA_EV_EMPTY, FURCA_EV_START),
+			 FURCA_S_STARTING);
 	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_EMPTY), FURCA_S_NEW);
-	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_READY, FURCA_EV_LOST, FURCA_EV_LOST, FURCA_EV_EMPTY), FURCA_S_NEW);
+	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_READY, FURCA_EV_LOST, FURCA_EV_LOST, FURCA_EV_EMPTY),
+			 FURCA_S_NEW);
 	ck_assert_int_eq(WALK(FURCA_EV_START, FURCA_EV_READY, FURCA_EV_CLOSE, FURCA_EV_ENDED), FURCA_S_DEAD);
 }
 END_TEST

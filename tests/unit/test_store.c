@@ -57,7 +57,8 @@ static int count(void *user, const struct furca_store_function *row)
 	return strcmp(row->name, "stop") ? 0 : 7;
 }
 
-static const struct furca_store_env env = {.digest = "d1", .spec = "s", .canonical = "{}", .created_at = 1.5, .bytes = UINT64_C(1) << 40};
+static const struct furca_store_env env = {
+	.digest = "d1", .spec = "s", .canonical = "{}", .created_at = 1.5, .bytes = UINT64_C(1) << 40};
 
 START_TEST(an_environment_keeps_its_id_over_a_restart)
 {

@@ -56,7 +56,8 @@ static void on_done(void *user, json_t *result, const struct furca_err *err, jso
 static void run(const char *script, const char *request)
 {
 	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)script, NULL};
-	struct furca_tool_request r = {.argv = argv, .cwd = "/", .request = request, .progress = on_progress, .done = on_done};
+	struct furca_tool_request r = {
+		.argv = argv, .cwd = "/", .request = request, .progress = on_progress, .done = on_done};
 
 	ck_assert_int_eq(furca_tool_start(loop, &spawner, &r, &tool, NULL), 0);
 	ck_assert_int_eq(ended, 0);
@@ -66,7 +67,8 @@ static void run(const char *script, const char *request)
 
 START_TEST(the_request_arrives_and_the_result_comes_back)
 {
-	run("read -r line <&3; echo '{\"progress\":\"half\"}' >&3; echo \"{\\\"result\\\": $line}\" >&3", "[1,\"a b\"]");
+	run("read -r line <&3; echo '{\"progress\":\"half\"}' >&3; echo \"{\\\"result\\\": $line}\" >&3",
+	    "[1,\"a b\"]");
 	ck_assert_str_eq(result_text, "[1, \"a b\"]");
 	ck_assert_int_eq(progressed, 1);
 	ck_assert_str_eq(last_progress, "half");
@@ -106,7 +108,9 @@ START_TEST(a_cancelled_one_ends)
 	int64_t before = furca_now_us();
 
 	cancel_at = 1;
-	run(_i ? "echo '{\"progress\":\"x\"}' >&3; exec sleep 60" : "read -r l <&3; echo '{\"progress\":\"x\"}' >&3; read -r l <&3; exit 0", "1");
+	run(_i ? "echo '{\"progress\":\"x\"}' >&3; exec sleep 60"
+	       : "read -r l <&3; echo '{\"progress\":\"x\"}' >&3; read -r l <&3; exit 0",
+	    "1");
 	ck_assert_int_ne(code, FURCA_OK);
 	ck_assert_int_lt(furca_now_us() - before, _i ? 10000000 : FURCA_TOOL_GRACE_US);
 }

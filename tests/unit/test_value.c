@@ -30,7 +30,8 @@ static struct furca_value one(struct furca_view view)
 
 START_TEST(unsigned_integers_at_their_borders)
 {
-	static const uint64_t border[] = {0, 127, 128, 255, 256, 65535, 65536, 4294967295U, 4294967296U, INT64_MAX, UINT64_MAX};
+	static const uint64_t border[] = {0,	 127,	      128,	   255,	      256,	 65535,
+					  65536, 4294967295U, 4294967296U, INT64_MAX, UINT64_MAX};
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	msgpack_packer packer;
 
@@ -44,7 +45,8 @@ END_TEST
 
 START_TEST(negative_integers_at_their_borders)
 {
-	static const int64_t border[] = {-1, -32, -33, -128, -129, -32768, -32769, -2147483648LL, -2147483649LL, INT64_MIN};
+	static const int64_t border[] = {-1,	 -32,	 -33,		-128,	       -129,
+					 -32768, -32769, -2147483648LL, -2147483649LL, INT64_MIN};
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	msgpack_packer packer;
 
@@ -72,7 +74,8 @@ START_TEST(floats_and_the_rest)
 	ck_assert(!one(VIEW("\xc2")).b);
 	ck_assert_double_eq(one(VIEW("\xca\x3f\x80\x00\x00")).f, 1.0);
 	ck_assert(isnan(one(VIEW("\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00")).f));
-	struct furca_value ext = one(VIEW("\xc7\x03\xff" "abc"));
+	struct furca_value ext = one(VIEW("\xc7\x03\xff"
+					  "abc"));
 	ck_assert_int_eq(ext.kind, FURCA_EXT);
 	ck_assert_int_eq(ext.ext, -1);
 	ck_assert(furca_view_is(ext.bytes, "abc"));
@@ -135,7 +138,12 @@ END_TEST
 
 START_TEST(maps_are_looked_up_by_type)
 {
-	struct furca_view map = VIEW("\x85\xa1" "a\x01\xa1" "b\xa2hi\xa1" "c\xc0\xa1" "d\xcb\x40\x04\x00\x00\x00\x00\x00\x00\xa1" "a\x07");
+	struct furca_view map = VIEW("\x85\xa1"
+				     "a\x01\xa1"
+				     "b\xa2hi\xa1"
+				     "c\xc0\xa1"
+				     "d\xcb\x40\x04\x00\x00\x00\x00\x00\x00\xa1"
+				     "a\x07");
 	struct furca_view text;
 	uint64_t u = 0;
 	int64_t i = 0;
@@ -169,7 +177,10 @@ START_TEST(maps_are_looked_up_past_every_kind)
 	/* "k1": "k", "k": {"k": 7}, "k": 42 */
 	(void)furca_buf_append(&buf, "\xa2k1\xa1k\xa1k\x81\xa1k\x07\xa1k\x2a", 14);
 	/* "k2" as str 8: 256, "": "empty" */
-	(void)furca_buf_append(&buf, "\xd9\x02k2\xcd\x01\x00\xa0\xa5" "empty", 14);
+	(void)furca_buf_append(&buf,
+			       "\xd9\x02k2\xcd\x01\x00\xa0\xa5"
+			       "empty",
+			       14);
 	msgpack_pack_str_with_body(&pk, long_key, sizeof(long_key) - 1);
 	msgpack_pack_uint8(&pk, 5);
 	(void)furca_buf_append(&buf, "\xa4last\xd4\x01\x00", 8);
