@@ -75,7 +75,7 @@ void furca_engine_attach(struct furca_engine *engine, furca_client_id client, ui
 {
 	FURCA_AUTO_FD struct furca_fd mine = channel;
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
-	struct furca_selector selector;
+	struct furca_selector selector = {0};
 	struct furca_session *s = NULL;
 	struct furca_err err = FURCA_ERR_INIT;
 
