@@ -700,7 +700,7 @@ def interpreters():
 
 def start_code():
     with open(os.path.join(ROOT, "langs/lang.c")) as f:
-        block = re.search(r"python_start\[\] =\n(.*?);\n\n", f.read(), re.S)[1]
+        block = re.search(r"python_start\[\] =\s*(.*?);\n\n", f.read(), re.S)[1]
     return "".join(text.encode().decode("unicode_escape") for text in re.findall(r'"((?:[^"\\]|\\.)*)"', block))
 
 
