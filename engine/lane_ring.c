@@ -85,10 +85,8 @@ int furca_lane_ring_open(struct lane *lane, int memory)
 {
 	int r = furca_ring_open(&lane->ring, memory);
 
-	if (r == 0)
-		(void)furca_lane_ring_turn(
-			lane); /* nothing is in it yet, or frees the lane: the caller is done with it */
-	return r;
+	/* Not at once: what is in it already may end the lane, which its caller has only begun. */
+	return r < 0 ? r : furca_loop_defer(lane->lanes->engine->loop, on_bell, lane, &lane->ring_op);
 }
 
 bool furca_lane_ring_send(struct lane *lane, const struct furca_buf *frame)

@@ -247,6 +247,16 @@ static void read_ring(struct exchange *x)
 		in->len += (size_t)n;
 }
 
+/* Takes what the socket has. */
+static void read_socket(struct exchange *x)
+{
+	ssize_t n = lane_recv(x->lane);
+
+	x->lane->socket_due = n > 0;
+	if (n <= 0 && n != -EAGAIN)
+		x->error = n == 0 ? EPIPE : (int)-n;
+}
+
 /* As exchange_step, where half a frame of the socket is neither sent nor received. */
 static void ring_step(struct exchange *x)
 {
@@ -263,46 +273,39 @@ static void ring_step(struct exchange *x)
 			}
 			furca_ring_awake(ring);
 		}
+		/* Where the wait was over before anything came, whether the engine is there shows on the socket. */
 		if (!furca_ring_heard(ring, &by_socket))
-			by_socket =
-				true; /* the wait was over before anything came: whether the engine is there shows on the socket */
+			by_socket = true;
 	}
 	read_ring(x);
-	if (x->error || (!by_socket && !x->lane->socket_due))
-		return;
-	ssize_t n = lane_recv(x->lane);
-	x->lane->socket_due = n > 0;
-	if (n <= 0 && n != -EAGAIN)
-		x->error = n == 0 ? EPIPE : (int)-n;
+	if (!x->error && (by_socket || x->lane->socket_due))
+		read_socket(x);
 }
 
 /* Sends what goes and reads what is there, waiting at most once. Without the GIL. */
 static void exchange_step(struct exchange *x)
 {
 	struct pollfd p = {.fd = x->lane->fd.n, .events = POLLIN};
-	ssize_t n;
+	bool ring = x->lane->ring.memory, sends = x->n > 0;
 
-	bool sent = x->n && x->lane->ring.memory && send_by_ring(x);
-	if (sent && (x->posts || x->lane->in.len > 0))
-		return; /* what has come already is looked at first */
-	if (x->lane->ring.memory && !x->n && x->lane->in.len == 0) {
+	/* A child that was forked during the call has no ring. */
+	if (ring && !is_ours(x->lane))
+		x->error = EPIPE;
+	else if (sends && !(ring && send_by_ring(x)))
+		send_some(x); /* mostly all of it, at once */
+	/* What has come already is looked at first. */
+	if (x->error || (sends && !x->n && (x->posts || x->lane->in.len > 0)))
+		return;
+	/* Whichever way it went, the answer may come by either. */
+	if (ring && !x->n && x->lane->in.len == 0) {
 		ring_step(x);
 		return;
 	}
-	if (x->n)
-		send_some(x); /* mostly all of it, at once */
-	if (x->error)
-		return;
 	x->lane->socket_due = true;
 	if (x->n)
 		p.events |= POLLOUT;
-	if (poll(&p, 1, x->posts && !x->n ? 0 : LOOK_MS) <= 0)
-		return;
-	if (!(p.revents & (POLLIN | POLLHUP | POLLERR)))
-		return;
-	n = lane_recv(x->lane);
-	if (n <= 0 && n != -EAGAIN)
-		x->error = n == 0 ? EPIPE : (int)-n;
+	if (poll(&p, 1, LOOK_MS) > 0 && (p.revents & (POLLIN | POLLHUP | POLLERR)))
+		read_socket(x);
 }
 
 static bool post(struct exchange *x);
@@ -366,9 +369,10 @@ static int exchange_frame(struct exchange *x, struct furca_frame_view *ret)
 					r < 0 ? err.text : "the engine closed the lane of this call");
 			return -1;
 		}
-		Py_BEGIN_ALLOW_THREADS exchange_step(x);
-		Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0)
-		{
+		Py_BEGIN_ALLOW_THREADS
+		exchange_step(x);
+		Py_END_ALLOW_THREADS
+		if (PyErr_CheckSignals() < 0) {
 			lane_drop(x->lane);
 			return -1;
 		}
@@ -436,8 +440,11 @@ fail:
 static bool post(struct exchange *x)
 {
 	while (x->n && !x->error) {
-		Py_BEGIN_ALLOW_THREADS exchange_step(x);
-		Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) break;
+		Py_BEGIN_ALLOW_THREADS
+		exchange_step(x);
+		Py_END_ALLOW_THREADS
+		if (PyErr_CheckSignals() < 0)
+			break;
 	}
 	if (!x->n)
 		return true;

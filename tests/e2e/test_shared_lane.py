@@ -54,6 +54,27 @@ def test_what_is_too_large_goes_by_the_socket(engine):
     assert client.python(code, state_mode="stateless")["result"] == []
 
 
+def test_an_answer_by_the_ring_to_what_went_by_the_socket_is_not_waited_for(engine):
+    """Twenty calls took four seconds while only the socket was watched for their answers."""
+    client = engine.client()
+    client.register({"size": len})
+    code = ("import time\nbegan = time.monotonic()\nr = [capabilities.size('x' * 300_000) for _ in range(20)]\n"
+            "[sum(r), time.monotonic() - began < 2]")
+    assert client.python(code, state_mode="stateless")["result"] == [6_000_000, True]
+
+
+def test_a_child_that_returns_into_a_call_is_cut_off(engine):
+    client = engine.client()
+    client.register({"slow": lambda: __import__("time").sleep(0.5) or 5})
+    code = ("import os, signal\npid = None\n"
+            "def fork(*_):\n    global pid\n    pid = os.fork()\n"
+            "signal.signal(signal.SIGALRM, fork)\nsignal.setitimer(signal.ITIMER_REAL, 0.1)\n"
+            "try:\n    r = capabilities.slow()\nexcept ConnectionError:\n    r = 'cut'\n"
+            "if pid == 0:\n    os._exit(7 if r == 'cut' else 8)\n"
+            "[r, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])]")
+    assert client.python(code, state_mode="stateless")["result"] == [5, 7]
+
+
 def test_copies_and_children_have_lanes_of_their_own(engine):
     client = engine.client()
     client.register({"echo": lambda x: x})
