@@ -11,7 +11,6 @@
 #include "bridge/caps_private.h"
 #include "bridge/fair.h"
 #include "bridge/wire/limits.h"
-#include "bridge/wire/memory.h"
 #include "bridge/wire/pack.h"
 
 #include "base/banned.h"

@@ -7,7 +7,6 @@
 #include <msgpack.h>
 
 #include "bridge/wire/limits.h"
-#include "bridge/wire/memory.h"
 
 #include "base/banned.h"
 

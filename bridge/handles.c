@@ -10,11 +10,9 @@
 
 #include "base/auto.h"
 #include "bridge/wire/limits.h"
-#include "bridge/wire/memory.h"
 
 #include "base/banned.h"
 
-#define EXT_HANDLE 2
 #define CLIENTS '@' /* begins the name of a client's object */
 #define CODES '#'   /* and that of code's */
 
@@ -220,14 +218,14 @@ static int pack_ext(struct furca_buf *out, const void *data, size_t n)
 	msgpack_packer pk;
 
 	msgpack_packer_init(&pk, out, furca_buf_msgpack_write);
-	msgpack_pack_ext(&pk, n, EXT_HANDLE);
+	msgpack_pack_ext(&pk, n, FURCA_EXT_HANDLE);
 	msgpack_pack_ext_body(&pk, data, n);
 	return out->failed;
 }
 
 static bool is_handle(const struct furca_value *v)
 {
-	return v->kind == FURCA_EXT && v->ext == EXT_HANDLE;
+	return v->kind == FURCA_EXT && v->ext == FURCA_EXT_HANDLE;
 }
 
 void furca_handles_unmake(struct furca_handles *made, struct furca_view packed)

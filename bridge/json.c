@@ -12,9 +12,6 @@
 
 #include "base/banned.h"
 
-/* Handles and big integers; doc/protocol.md. */
-enum { EXT_INTEGER = 1, EXT_HANDLE = 2 };
-
 int furca_base64(struct furca_buf *out, const uint8_t *data, size_t n)
 {
 	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -136,9 +133,9 @@ static void write_ext(struct furca_buf *out, const struct furca_value *v)
 {
 	size_t n = furca_view_size(v->bytes);
 
-	if (v->ext == EXT_INTEGER) {
+	if (v->ext == FURCA_EXT_INTEGER) {
 		write_integer(out, v->bytes);
-	} else if (v->ext == EXT_HANDLE) {
+	} else if (v->ext == FURCA_EXT_HANDLE) {
 		(void)furca_buf_append_text(out, "{\"handle\":");
 		(void)furca_json_write_text(out, (const char *)v->bytes.at, n);
 		(void)furca_buf_append(out, "}", 1);

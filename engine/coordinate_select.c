@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "bridge/wire/advice.h"
-#include "bridge/wire/memory.h"
 #include "bridge/wire/nearest.h"
 #include "engine/coordinate.h"
 #include "engine/output.h"

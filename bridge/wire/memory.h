@@ -4,9 +4,6 @@
  */
 #pragma once
 
-#define FURCA_EXT_FRAME 3
-#define FURCA_EXT_DESCRIPTOR 4 /* in a request: stands for the descriptor beside the message */
-
 /*
  * Whether a descriptor is a memfd that nobody can change any more, of at most FURCA_MAX_FRAMES bytes. 0, -EPERM where it is not sealed or no
  * memfd, -E2BIG.

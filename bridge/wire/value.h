@@ -13,6 +13,12 @@
 
 #include "base/buf.h"
 
+/* The ext types of values. */
+#define FURCA_EXT_INTEGER 1    /* beyond 64 bits: two's complement, big endian */
+#define FURCA_EXT_HANDLE 2     /* an object that stays where it is: text */
+#define FURCA_EXT_FRAME 3      /* an array or frame, whose memory comes beside the message */
+#define FURCA_EXT_DESCRIPTOR 4 /* in a request: stands for the descriptor beside the message */
+
 struct furca_view {
 	const uint8_t *at, *end; /* [at, end) */
 };

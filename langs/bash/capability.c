@@ -254,7 +254,7 @@ static int give(const struct words *words, const struct furca_value *value)
 
 	if (words->list)
 		return print_list(value);
-	if (value->kind == FURCA_EXT && value->ext == EXT_HANDLE)
+	if (value->kind == FURCA_EXT && value->ext == FURCA_EXT_HANDLE)
 		return words->variable ? assign(words->variable, text.at, furca_view_size(text))
 				       : print_bytes(text.at, furca_view_size(text));
 	if (value->kind != FURCA_STR && value->kind != FURCA_BIN) {

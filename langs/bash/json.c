@@ -12,7 +12,6 @@
 
 #include "base/banned.h"
 
-#define EXT_INTEGER 1	/* two's complement, big endian */
 #define MAX_DIGITS 4096 /* of an integer beyond 64 bits */
 
 /* Numbers are written with a point whatever LC_NUMERIC the session has. */
@@ -104,9 +103,9 @@ static void write_integer(struct furca_buf *out, struct furca_view bytes)
 
 static void write_ext(struct furca_buf *out, const struct furca_value *value)
 {
-	if (value->ext == EXT_INTEGER) {
+	if (value->ext == FURCA_EXT_INTEGER) {
 		write_integer(out, value->bytes);
-	} else if (value->ext == EXT_HANDLE) {
+	} else if (value->ext == FURCA_EXT_HANDLE) {
 		(void)furca_buf_append_text(out, "{\"handle\": ");
 		write_text(out, value->bytes);
 		(void)furca_buf_append(out, "}", 1);
@@ -327,7 +326,7 @@ static int pack_big(struct reader *r, struct furca_buf *out, const char *digits,
 		bytes[size - 1 - k] = b;
 	}
 	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
-	msgpack_pack_ext_with_body(&packer, bytes, size, EXT_INTEGER);
+	msgpack_pack_ext_with_body(&packer, bytes, size, FURCA_EXT_INTEGER);
 	return 0;
 }
 
@@ -427,7 +426,7 @@ static int read_container(struct reader *r, struct furca_buf *out)
 	r->depth--;
 	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
 	if (map && n == 1 && names_handle(&inside)) {
-		msgpack_pack_ext_with_body(&packer, inside.data + 8, inside.len - 8, EXT_HANDLE);
+		msgpack_pack_ext_with_body(&packer, inside.data + 8, inside.len - 8, FURCA_EXT_HANDLE);
 		return out->failed;
 	}
 	if (map)

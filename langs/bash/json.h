@@ -11,8 +11,6 @@
 #include "base/err.h"
 #include "bridge/wire/value.h"
 
-#define EXT_HANDLE 2 /* an object that stays with its client */
-
 /* Appends the JSON text of one packed value, which has been checked. Non-ASCII text stays as it is; NaN and infinities as Python writes them. */
 void furca_json_write(struct furca_buf *out, const struct furca_value *value);
 

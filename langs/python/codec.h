@@ -22,10 +22,6 @@
 
 #define FURCA_PYTHON_DEPTH 100 /* levels of lists and maps in a value; leaves room for the message around it */
 
-#define FURCA_EXT_INTEGER 1
-#define FURCA_EXT_HANDLE 2
-#define FURCA_EXT_TIME (-1)
-
 /*
  * Appends `value`. `hook` (borrowed, may be NULL) is called as hook(value, frames) with what is not plain and gives (ext type, bytes).
  * `frames`: a list to which the hook adds the buffers of arrays, which then go beside the message; NULL, for the hook None: no arrays. 0, or
