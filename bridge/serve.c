@@ -189,13 +189,13 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 		return read_number(key, value, -1, 1e15, &o->engine.max_memory_bytes, err);
 	case 14:
 		return read_count(key, value, 0, 4194304, &o->engine.max_processes, err);
+	case 15:
+		return read_number(key, value, 4096, 1e15, &o->engine.copy_disk_bytes, err);
 	case 16:
 		r = read_word(key, value, lane_words, FURCA_COUNT(lane_words), &i, err);
 		if (r == 0)
 			o->engine.shared_lanes = i == 1;
 		return r;
-	case 15:
-		return read_number(key, value, 4096, 1e15, &o->engine.copy_disk_bytes, err);
 	default:
 		return furca_fail(err, FURCA_E_VALIDATION, 0,
 				  "no option '%.64s' in the configuration; the nearest is '%s'", key,

@@ -21,7 +21,7 @@ struct furca_cells {
 	struct furca_engine *engine;
 	struct pool pools[2];
 	bool warm, closed;
-	furca_op_id retry_op, fill_op;
+	furca_op_id fill_op; /* soon, or after a while where one failed */
 };
 
 const struct furca_cell_kind furca_cell_for_copy = {.namespaces = FURCA_BARRIERS_ALL};
@@ -44,7 +44,7 @@ struct furca_cells *furca_cells_new(struct furca_engine *engine)
 	return cells;
 }
 
-static void retry(void *owner);
+static void fill(void *owner);
 
 static void made(void *owner, struct furca_init *cell, const struct furca_err *err)
 {
@@ -55,9 +55,9 @@ static void made(void *owner, struct furca_init *cell, const struct furca_err *e
 	if (!cell) {
 		/* Reads will say what they could not have; the pool tries again after a while. */
 		furca_log_err("engine", "cell", err);
-		if (!cells->retry_op && !cells->closed)
-			(void)furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US * 30, retry, cells,
-					       &cells->retry_op);
+		if (!cells->fill_op && !cells->closed)
+			(void)furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US * 30, fill, cells,
+					       &cells->fill_op);
 		return;
 	}
 	if (cells->closed || pool->n_ready == POOL)
@@ -76,8 +76,11 @@ static void fill_pool(struct furca_cells *cells, struct pool *pool)
 	}
 }
 
-static void fill_pools(struct furca_cells *cells)
+static void fill(void *owner)
 {
+	struct furca_cells *cells = owner;
+
+	cells->fill_op = FURCA_OP_NONE;
 	if (!cells->warm || cells->closed)
 		return;
 	fill_pool(cells, &cells->pools[0]);
@@ -85,27 +88,11 @@ static void fill_pools(struct furca_cells *cells)
 		fill_pool(cells, &cells->pools[1]);
 }
 
-static void retry(void *owner)
-{
-	struct furca_cells *cells = owner;
-
-	cells->retry_op = FURCA_OP_NONE;
-	fill_pools(cells);
-}
-
-static void fill(void *owner)
-{
-	struct furca_cells *cells = owner;
-
-	cells->fill_op = FURCA_OP_NONE;
-	fill_pools(cells);
-}
-
 /* Not before the loop's next round: who takes a cell for a snapshot may next let go of an older one, whose cell then comes back. */
 void furca_cells_warm(struct furca_cells *cells)
 {
 	cells->warm = true;
-	if (!cells->retry_op && !cells->fill_op && !cells->closed)
+	if (!cells->fill_op && !cells->closed)
 		(void)furca_loop_defer(cells->engine->loop, fill, cells, &cells->fill_op);
 }
 
@@ -121,7 +108,6 @@ void furca_cells_free(struct furca_cells *cells)
 	if (!cells)
 		return;
 	cells->closed = true;
-	furca_loop_drop(cells->engine->loop, &cells->retry_op);
 	furca_loop_drop(cells->engine->loop, &cells->fill_op);
 	furca_cells_drain(cells);
 	for (size_t i = 0; i < FURCA_COUNT(cells->pools) && cells->engine->surface; i++)

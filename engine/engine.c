@@ -8,12 +8,12 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
 #include "engine/call.h"
 #include "engine/capability.h"
 #include "engine/cells.h"
 #include "engine/cgroup.h"
-#include "bridge/wire/lane.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/function.h"
@@ -119,10 +119,10 @@ static int engine_start(struct furca_engine *engine, struct furca_err *err)
 {
 	struct furca_proc init = FURCA_PROC_NONE;
 	struct furca_fd control = FURCA_FD_NONE;
-	int r = setenv(FURCA_LANES_VARIABLE, engine->config.shared_lanes ? "shared" : "socket", 1) < 0
-			? -errno
-			: make_dirs(engine, err);
 
+	if (setenv(FURCA_LANES_VARIABLE, engine->config.shared_lanes ? "shared" : "socket", 1) < 0)
+		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the engine");
+	int r = make_dirs(engine, err);
 	if (r == 0)
 		r = furca_init_start(&init, &control, err);
 	if (r < 0)

@@ -23,7 +23,7 @@ libfurca_engine_la_SOURCES = \
 	engine/launch.c engine/launch.h \
 	engine/limits.c engine/limits.h \
 	engine/lineage.c engine/lineage.h \
-	engine/loop.c engine/loop.h engine/loop_private.h engine/loop_recv.c engine/loop_timers.c \
+	engine/loop.c engine/loop.h engine/loop_futex.c engine/loop_private.h engine/loop_recv.c engine/loop_timers.c \
 	engine/lost.c engine/lost.h \
 	engine/methods.c \
 	engine/modules.c engine/modules.h \

@@ -247,7 +247,7 @@ int furca_loop_send(struct furca_loop *loop, int fd, struct furca_buf *buf, furc
 	return 0;
 }
 
-int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_futex_fn *fn, void *owner,
+int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_timer_fn *fn, void *owner,
 		     furca_op_id *ret)
 {
 	struct op *op = loop->futexes ? add(loop, OP_FUTEX, -1, (void (*)(void))fn, owner, ret) : NULL;
@@ -382,9 +382,10 @@ static void signalled(struct furca_loop *loop, struct op *op, furca_op_id id)
 		furca_op_arm(loop, op, id);
 }
 
-static void changed(struct furca_loop *loop, struct op *op, furca_op_id id)
+/* Of an operation that tells once, and no more than that: a timer, what was deferred, a futex. */
+static void tell_once(struct furca_loop *loop, struct op *op, furca_op_id id)
 {
-	furca_futex_fn *fn = (furca_futex_fn *)op->fn;
+	furca_timer_fn *fn = (furca_timer_fn *)op->fn;
 	void *owner = op->owner;
 
 	furca_op_end(loop, op, id);
@@ -431,7 +432,7 @@ static void dispatch(struct furca_loop *loop, const struct io_uring_cqe *cqe)
 		signalled(loop, op, id);
 		break;
 	case OP_FUTEX:
-		changed(loop, op, id);
+		tell_once(loop, op, id);
 		break;
 	case OP_TIMER:
 	case OP_DEFER:
@@ -454,10 +455,7 @@ static void fire_due(struct furca_loop *loop)
 				furca_op_arm(loop, op, id);
 			continue;
 		}
-		furca_timer_fn *fn = (furca_timer_fn *)op->fn;
-		void *owner = op->owner;
-		furca_op_end(loop, op, id);
-		fn(owner);
+		tell_once(loop, op, id);
 	}
 }
 
@@ -472,10 +470,7 @@ static void run_deferred(struct furca_loop *loop)
 
 		if (!op)
 			continue;
-		furca_timer_fn *fn = (furca_timer_fn *)op->fn;
-		void *owner = op->owner;
-		furca_op_end(loop, op, id);
-		fn(owner);
+		tell_once(loop, op, id);
 	}
 	loop->n_deferred -= n;
 	if (loop->n_deferred > 0)

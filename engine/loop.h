@@ -41,6 +41,9 @@ static inline void furca_loop_drop(struct furca_loop *loop, furca_op_id *id)
 	*id = FURCA_OP_NONE;
 }
 
+/* What tells once and has nothing to say but that: a timer, and the like. */
+typedef void furca_timer_fn(void *owner);
+
 /*
  * Accepts connections on a listening socket until cancelled (multishot where the kernel has it). Each comes as an owned,
  * nonblocking, close-on-exec descriptor. Out of descriptors or memory, it goes on after a tenth of a second.
@@ -66,8 +69,7 @@ void furca_loop_recv_pause(struct furca_loop *loop, furca_op_id id, bool pause);
  * own function, then `fn` is called once, and the operation has ended. Until then *id is valid, to be cancelled or not; it may have changed.
  * 0 or -ENOBUFS. At the end of file or after an error fn is not called.
  */
-typedef void furca_stopped_fn(void *owner);
-int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_stopped_fn *fn);
+int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_timer_fn *fn);
 
 /*
  * Sends all bytes of `buf` on a stream socket. The loop takes the content of *buf (leaves it empty) and hands it back to `fn`, with 0
@@ -89,13 +91,11 @@ int furca_loop_poll(struct furca_loop *loop, int fd, unsigned events, furca_poll
  * Calls fn once when the shared 32-bit futex at `word` no longer has that value, or was woken; spuriously too. -EOPNOTSUPP where the kernel cannot (before
  * Linux 6.7). The word may be unmapped once the operation was cancelled.
  */
-typedef void furca_futex_fn(void *owner);
-int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_futex_fn *fn, void *owner,
+int furca_loop_futex(struct furca_loop *loop, const uint32_t *word, uint32_t value, furca_timer_fn *fn, void *owner,
 		     furca_op_id *ret);
 bool furca_loop_has_futex(const struct furca_loop *loop);
 
 /* Calls fn once at or soon after `deadline_us` (base/clock.h); FURCA_NEVER never comes but can be cancelled. */
-typedef void furca_timer_fn(void *owner);
 int furca_loop_timer(struct furca_loop *loop, int64_t deadline_us, furca_timer_fn *fn, void *owner, furca_op_id *ret);
 
 /* Calls fn once, from the loop, before it waits again: to get out of a deep call. In the order of the calls. */

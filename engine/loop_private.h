@@ -1,4 +1,4 @@
-/* What loop.c, loop_recv.c and loop_timers.c share; nobody else includes it but the loop's test. */
+/* What loop.c, loop_futex.c, loop_recv.c and loop_timers.c share; nobody else includes it but the loop's test. */
 #pragma once
 
 #include <liburing.h>
@@ -14,8 +14,8 @@ struct op {
 	bool armed;    /* the kernel has it: a completion is to come */
 	bool detached; /* cancelled: its function is not called any more, the slot waits for the last completion */
 	bool paused;
-	furca_stopped_fn *stopped; /* of a receive that is to end: called once nothing more will come by it */
-	bool multi;		   /* was asked for in the newer form */
+	furca_timer_fn *stopped; /* of a receive that is to end: called once nothing more will come by it */
+	bool multi;		 /* was asked for in the newer form */
 	bool in_heap;
 	int fd;
 	unsigned events; /* of a futex: the value */

@@ -19,7 +19,7 @@ void furca_loop_recv_pause(struct furca_loop *loop, furca_op_id id, bool pause)
 		furca_op_arm(loop, op, id);
 }
 
-int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_stopped_fn *fn)
+int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_timer_fn *fn)
 {
 	struct op *op = furca_ops_find(loop->ops, *id);
 	void *owner = op->owner;
@@ -37,7 +37,7 @@ int furca_loop_recv_stop(struct furca_loop *loop, furca_op_id *id, furca_stopped
 /* What a receive does once the kernel has ended it without an error: it goes on, waits, or has come to its end. */
 static void recv_ended(struct furca_loop *loop, struct op *op, furca_op_id id)
 {
-	furca_stopped_fn *fn = op->stopped;
+	furca_timer_fn *fn = op->stopped;
 	void *owner = op->owner;
 
 	if (fn) {

@@ -517,18 +517,16 @@ enum furca_host_next furca_host_serve_one(struct furca_host *host)
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_fd fds[FURCA_FDS_MAX];
 	struct furca_frame_view frame;
-	size_t n_fds = FURCA_FDS_MAX;
+	size_t n_fds;
 	enum furca_host_next next = FURCA_HOST_CLOSED;
 	int r;
 
-	for (size_t i = 0; i < FURCA_FDS_MAX; i++)
-		fds[i] = FURCA_FD_NONE;
 	r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, &err);
 	if (r <= 0)
 		die(host, r == 0 || r == -ECONNRESET ? NULL : &err);
 	else
 		next = handle(host, &frame, fds, n_fds);
-	furca_fds_done(fds, FURCA_FDS_MAX);
+	furca_fds_done(fds, n_fds);
 	if (host->in.cap > 1U << 20)
 		furca_buf_done(&host->in);
 	return next;

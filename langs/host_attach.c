@@ -53,11 +53,9 @@ static int await_attach(struct furca_host *host, struct furca_err *err)
 	struct pollfd poll_control = {.fd = host->control.n, .events = POLLIN};
 	struct furca_fd fds[FURCA_FDS_MAX];
 	struct furca_frame_view frame;
-	size_t n_fds = FURCA_FDS_MAX;
+	size_t n_fds;
 	int r;
 
-	for (size_t i = 0; i < FURCA_FDS_MAX; i++)
-		fds[i] = FURCA_FD_NONE;
 	if (poll(&poll_control, 1, ATTACH_MS) != 1)
 		return furca_fail(err, FURCA_E_TIMEOUT, 0, "the engine does not answer on the channel it was given");
 	r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, err);
@@ -65,7 +63,7 @@ static int await_attach(struct furca_host *host, struct furca_err *err)
 		host->capability = furca_fd_take(&fds[0]);
 	else if (r >= 0)
 		r = furca_fail(err, FURCA_E_PROTOCOL, 0, "the engine has not taken the channel it was given");
-	furca_fds_done(fds, FURCA_FDS_MAX);
+	furca_fds_done(fds, n_fds);
 	return r < 0 ? r : 0;
 }
 

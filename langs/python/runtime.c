@@ -191,7 +191,9 @@ void furca_runtime_reseed_openssl(void)
 	static const char *const names[] = {"libcrypto.so.3", "libcrypto.so.1.1", NULL};
 	unsigned char fresh[32];
 
-	for (int i = 0; has_openssl() && names[i]; i++) {
+	if (!has_openssl())
+		return;
+	for (int i = 0; names[i]; i++) {
 		void *library = dlopen(names[i], RTLD_NOLOAD | RTLD_LAZY);
 		void (*add)(const void *, int, double) = NULL;
 
