@@ -94,7 +94,7 @@ static void fail(struct furca_caps *caps, uint64_t id, const char *type, const c
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	furca_packer(&pk, &buf);
 	msgpack_pack_map(&pk, 3);
 	furca_pack_entry(&pk, "type", type);
 	furca_pack_entry(&pk, "message", message);
@@ -163,28 +163,28 @@ static int pack_call(struct furca_caps *caps, struct furca_buf *buf, const struc
 	bool frames = false;
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, buf, furca_buf_msgpack_write);
+	furca_packer(&pk, buf);
 	msgpack_pack_map(&pk, 5U + (target->handle != NULL) + from->read);
-	msgpack_pack_str_with_body(&pk, "execute_msgid", 13);
+	furca_pack_text(&pk, "execute_msgid");
 	if (target->client == from->client)
 		msgpack_pack_uint64(&pk, from->execute_msgid);
 	else
 		msgpack_pack_nil(&pk);
-	msgpack_pack_str_with_body(&pk, "call_id", 7);
+	furca_pack_text(&pk, "call_id");
 	msgpack_pack_uint64(&pk, call->id);
-	msgpack_pack_str_with_body(&pk, "name", 4);
-	msgpack_pack_str_with_body(&pk, target->name.at, furca_view_size(target->name));
+	furca_pack_text(&pk, "name");
+	furca_pack_bytes(&pk, target->name.at, furca_view_size(target->name));
 	if (target->handle) {
-		msgpack_pack_str_with_body(&pk, "handle", 6);
+		furca_pack_text(&pk, "handle");
 		msgpack_pack_str_with_body(&pk, target->handle->token, target->handle->size);
 	}
 	if (from->read) {
-		msgpack_pack_str_with_body(&pk, "read", 4);
+		furca_pack_text(&pk, "read");
 		msgpack_pack_true(&pk);
 	}
-	msgpack_pack_str_with_body(&pk, "args", 4);
+	furca_pack_text(&pk, "args");
 	int r = furca_handles_to_client(&way, from->args, buf, &frames);
-	msgpack_pack_str_with_body(&pk, "kwargs", 6);
+	furca_pack_text(&pk, "kwargs");
 	if (r == 0)
 		r = furca_handles_to_client(&way, from->kwargs, buf, &frames);
 	return r == 0 && frames != (from->memory.n >= 0) ? -EBADMSG : r;
@@ -462,9 +462,9 @@ static void tell_release(struct furca_caps *caps, const struct furca_handle *han
 	FURCA_AUTO_BUF struct furca_buf params = FURCA_BUF_INIT;
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, &params, furca_buf_msgpack_write);
+	furca_packer(&pk, &params);
 	msgpack_pack_map(&pk, 1);
-	msgpack_pack_str_with_body(&pk, "handle", 6);
+	furca_pack_text(&pk, "handle");
 	msgpack_pack_str_with_body(&pk, handle->token, handle->size);
 	if (!params.failed)
 		caps->events->release(caps->user, handle->client, furca_buf_view(&params));

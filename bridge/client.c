@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -134,11 +135,11 @@ static int queue_request(struct furca_client *client, uint32_t msgid, const char
 	size_t mark = client->out.len;
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, &client->out, furca_buf_msgpack_write);
+	furca_packer(&pk, &client->out);
 	msgpack_pack_array(&pk, 4);
 	msgpack_pack_int(&pk, RPC_REQUEST);
 	msgpack_pack_uint32(&pk, msgid);
-	msgpack_pack_str_with_body(&pk, method, strlen(method));
+	furca_pack_text(&pk, method);
 	msgpack_pack_array(&pk, 1);
 	if (furca_view_size(args) > 0)
 		(void)furca_buf_append(&client->out, args.at, furca_view_size(args));
@@ -189,12 +190,12 @@ static struct furca_view bounded(struct furca_view answer, struct furca_buf *ins
 
 	if (furca_view_size(answer) == 0 || furca_value_check(answer, FURCA_MAX_DEPTH - 1, FURCA_MAX_ITEMS - 8) == 0)
 		return (struct furca_view){NULL, NULL};
-	msgpack_packer_init(&pk, instead, furca_buf_msgpack_write);
+	furca_packer(&pk, instead);
 	msgpack_pack_map(&pk, 2);
-	msgpack_pack_str_with_body(&pk, "type", 4);
-	msgpack_pack_str_with_body(&pk, "ValueError", 10);
-	msgpack_pack_str_with_body(&pk, "message", 7);
-	msgpack_pack_str_with_body(&pk, "the answer is nested too deep, or has too many values", 53);
+	furca_pack_text(&pk, "type");
+	furca_pack_text(&pk, "ValueError");
+	furca_pack_text(&pk, "message");
+	furca_pack_text(&pk, "the answer is nested too deep, or has too many values");
 	return furca_buf_view(instead);
 }
 
@@ -211,7 +212,7 @@ void furca_client_respond(struct furca_client *client, uint64_t msgid, struct fu
 	}
 	(void)pthread_mutex_lock(&client->lock);
 	size_t mark = client->out.len;
-	msgpack_packer_init(&pk, &client->out, furca_buf_msgpack_write);
+	furca_packer(&pk, &client->out);
 	msgpack_pack_array(&pk, 4);
 	msgpack_pack_int(&pk, RPC_RESPONSE);
 	msgpack_pack_uint64(&pk, msgid);

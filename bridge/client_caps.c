@@ -92,7 +92,7 @@ void furca_answer_error(const struct furca_capability_call *call, const char *ty
 	msgpack_packer pk;
 
 	furca_buf_clear(&call->answer->error);
-	msgpack_packer_init(&pk, &call->answer->error, furca_buf_msgpack_write);
+	furca_packer(&pk, &call->answer->error);
 	msgpack_pack_map(&pk, 2);
 	furca_pack_entry(&pk, "type", type);
 	furca_pack_entry(&pk, "message", message);
@@ -278,9 +278,9 @@ int furca_capability_register(struct furca_client *client, const char *name, con
 	/* First the callback: a call may come before the answer does. */
 	if (!fn || keep_offer(client, name, fn, user) < 0)
 		return furca_client_fail(err, fn ? -ENOMEM : -EINVAL, NULL, "cannot keep the capability's callback");
-	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	furca_packer(&pk, &buf);
 	msgpack_pack_map(&pk, 1);
-	msgpack_pack_str_with_body(&pk, "capabilities", 12);
+	furca_pack_text(&pk, "capabilities");
 	msgpack_pack_array(&pk, 1);
 	msgpack_pack_map(&pk, 3 + (doc != NULL) + (params != NULL));
 	furca_pack_entry(&pk, "name", name);
@@ -290,7 +290,7 @@ int furca_capability_register(struct furca_client *client, const char *name, con
 	if (doc)
 		furca_pack_entry(&pk, "doc", doc);
 	if (params) {
-		msgpack_pack_str_with_body(&pk, "params", 6);
+		furca_pack_text(&pk, "params");
 		(void)furca_buf_append(&buf, params, params_size);
 	}
 	if (buf.failed)

@@ -7,6 +7,7 @@
 #include <msgpack.h>
 
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -79,7 +80,7 @@ static int queue_error(struct furca_conn *conn, const uint64_t *msgid, const cha
 	size_t mark = conn->out.len, n = strlen(message);
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, &conn->out, furca_buf_msgpack_write);
+	furca_packer(&pk, &conn->out);
 	msgpack_pack_array(&pk, 4);
 	msgpack_pack_int(&pk, RPC_RESPONSE);
 	if (msgid)
@@ -87,9 +88,9 @@ static int queue_error(struct furca_conn *conn, const uint64_t *msgid, const cha
 	else
 		msgpack_pack_nil(&pk);
 	msgpack_pack_map(&pk, 2);
-	msgpack_pack_str_with_body(&pk, "code", 4);
-	msgpack_pack_str_with_body(&pk, code, strlen(code));
-	msgpack_pack_str_with_body(&pk, "message", 7);
+	furca_pack_text(&pk, "code");
+	furca_pack_text(&pk, code);
+	furca_pack_text(&pk, "message");
 	msgpack_pack_str_with_body(&pk, message, n);
 	msgpack_pack_nil(&pk);
 	conn->refused++;
@@ -119,7 +120,7 @@ int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view
 					 furca_view_size(result), FURCA_MAX_ANSWER);
 	if (!furca_idmap_remove(&conn->in_flight, msgid) || conn->state != FURCA_CONN_OPEN)
 		return 0;
-	msgpack_packer_init(&pk, &conn->out, furca_buf_msgpack_write);
+	furca_packer(&pk, &conn->out);
 	msgpack_pack_array(&pk, 4);
 	msgpack_pack_int(&pk, RPC_RESPONSE);
 	msgpack_pack_uint64(&pk, msgid);
@@ -144,12 +145,12 @@ static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char
 		return -ENOBUFS;
 	if (memory && memory->n >= 0 && conn->n_out_memories == FURCA_MAX_MEMORIES)
 		return -EAGAIN;
-	msgpack_packer_init(&pk, &conn->out, furca_buf_msgpack_write);
+	furca_packer(&pk, &conn->out);
 	msgpack_pack_array(&pk, msgid ? 4 : 3);
 	msgpack_pack_int(&pk, msgid ? RPC_REQUEST : RPC_NOTIFICATION);
 	if (msgid)
 		msgpack_pack_uint32(&pk, *msgid);
-	msgpack_pack_str_with_body(&pk, method, strlen(method));
+	furca_pack_text(&pk, method);
 	msgpack_pack_array(&pk, 1);
 	(void)furca_buf_append(&conn->out, params.at, furca_view_size(params));
 	int r = end_message(conn, mark);

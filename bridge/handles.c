@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -217,7 +218,7 @@ static int pack_ext(struct furca_buf *out, const void *data, size_t n)
 {
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, out, furca_buf_msgpack_write);
+	furca_packer(&pk, out);
 	msgpack_pack_ext(&pk, n, FURCA_EXT_HANDLE);
 	msgpack_pack_ext_body(&pk, data, n);
 	return out->failed;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "bridge/wire/pack.h"
+
 #include "base/banned.h"
 
 void furca_json_pack(msgpack_packer *pk, json_t *value)
@@ -14,7 +16,7 @@ void furca_json_pack(msgpack_packer *pk, json_t *value)
 	case JSON_OBJECT:
 		msgpack_pack_map(pk, json_object_size(value));
 		json_object_foreach (value, key, item) {
-			msgpack_pack_str_with_body(pk, key, strlen(key));
+			furca_pack_text(pk, key);
 			furca_json_pack(pk, item);
 		}
 		break;
@@ -52,6 +54,6 @@ void furca_json_pack_text(msgpack_packer *pk, const char *text)
 	if (value)
 		furca_json_pack(pk, value);
 	else
-		msgpack_pack_str_with_body(pk, text, strlen(text));
+		furca_pack_text(pk, text);
 	json_decref(value);
 }

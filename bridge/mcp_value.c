@@ -11,6 +11,7 @@
 #include "bridge/json.h"
 #include "bridge/json_read.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -153,12 +154,12 @@ void furca_mcp_pack_error(struct furca_buf *out, const char *type, const char *m
 {
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, out, furca_buf_msgpack_write);
+	furca_packer(&pk, out);
 	msgpack_pack_map(&pk, 2);
-	msgpack_pack_str_with_body(&pk, "type", 4);
-	msgpack_pack_str_with_body(&pk, type, strlen(type));
-	msgpack_pack_str_with_body(&pk, "message", 7);
-	msgpack_pack_str_with_body(&pk, message, strlen(message));
+	furca_pack_text(&pk, "type");
+	furca_pack_text(&pk, type);
+	furca_pack_text(&pk, "message");
+	furca_pack_text(&pk, message);
 }
 
 /* The text of all content, one item below the other. False where there is more than text. */
@@ -201,7 +202,7 @@ void furca_mcp_pack_answer(struct furca_buf *value, struct furca_buf *error, jso
 		furca_mcp_pack_error(error, "ToolError", text.failed ? "memory is out" : (const char *)text.data);
 		return;
 	}
-	msgpack_packer_init(&pk, value, furca_buf_msgpack_write);
+	furca_packer(&pk, value);
 	if (wrapped && json_object_get(structured, "result"))
 		furca_json_pack(&pk, json_object_get(structured, "result"));
 	else if (json_is_object(structured))

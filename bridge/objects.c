@@ -162,16 +162,16 @@ static void pack_failure(struct furca_buf *out, struct furca_view error)
 
 	for (size_t i = 0; i < FURCA_COUNT(keys); i++)
 		(void)furca_map_text(error, keys[i], &text[i]);
-	msgpack_packer_init(&pk, out, furca_buf_msgpack_write);
+	furca_packer(&pk, out);
 	msgpack_pack_map(&pk, 3 + FURCA_COUNT(keys));
 	furca_pack_text(&pk, "ok");
 	msgpack_pack_false(&pk);
 	furca_pack_entry(&pk, "error_type", "exception");
 	furca_pack_text(&pk, "error");
-	msgpack_pack_str_with_body(&pk, text[1].at, furca_view_size(text[1]));
+	furca_pack_bytes(&pk, text[1].at, furca_view_size(text[1]));
 	for (size_t i = 0; i < FURCA_COUNT(keys); i++) {
 		furca_pack_text(&pk, keys[i]);
-		msgpack_pack_str_with_body(&pk, text[i].at, furca_view_size(text[i]));
+		furca_pack_bytes(&pk, text[i].at, furca_view_size(text[i]));
 	}
 }
 
@@ -192,7 +192,7 @@ void furca_caps_object_done(struct furca_caps *caps, uint64_t id, struct furca_v
 					.write = true,
 					.objects = true};
 
-		msgpack_packer_init(&pk, &out, furca_buf_msgpack_write);
+		furca_packer(&pk, &out);
 		msgpack_pack_map(&pk, 2);
 		furca_pack_text(&pk, "ok");
 		msgpack_pack_true(&pk);

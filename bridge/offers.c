@@ -12,6 +12,7 @@
 #include "bridge/wire/limits.h"
 #include "bridge/wire/advice.h"
 #include "bridge/wire/nearest.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -110,18 +111,18 @@ static int pack_name(struct furca_offer_entry *name, struct furca_view doc, cons
 	const char *effect = name->write ? "write" : "read";
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	furca_packer(&pk, &buf);
 	msgpack_pack_map(&pk, 2 + (doc.at != NULL) + (params != NULL));
-	msgpack_pack_str_with_body(&pk, "name", 4);
-	msgpack_pack_str_with_body(&pk, name->text, strlen(name->text));
-	msgpack_pack_str_with_body(&pk, "effect", 6);
-	msgpack_pack_str_with_body(&pk, effect, strlen(effect));
+	furca_pack_text(&pk, "name");
+	furca_pack_text(&pk, name->text);
+	furca_pack_text(&pk, "effect");
+	furca_pack_text(&pk, effect);
 	if (doc.at) {
-		msgpack_pack_str_with_body(&pk, "doc", 3);
-		msgpack_pack_str_with_body(&pk, doc.at, furca_view_size(doc));
+		furca_pack_text(&pk, "doc");
+		furca_pack_bytes(&pk, doc.at, furca_view_size(doc));
 	}
 	if (params) {
-		msgpack_pack_str_with_body(&pk, "params", 6);
+		furca_pack_text(&pk, "params");
 		(void)furca_buf_append(&buf, params->raw.at, furca_view_size(params->raw));
 	}
 	if (buf.failed)
@@ -262,7 +263,7 @@ void furca_offers_describe(const struct furca_offers *offers, struct furca_buf *
 {
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, out, furca_buf_msgpack_write);
+	furca_packer(&pk, out);
 	msgpack_pack_array(&pk, offers->count);
 	for (size_t i = 0; i < offers->count; i++)
 		(void)furca_buf_append(out, offers->names[i].packed, offers->names[i].packed_size);

@@ -62,15 +62,15 @@ static void answer_refusal(struct furca_peer *peer, uint64_t msgid, const struct
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	furca_packer(&pk, &buf);
 	msgpack_pack_map(&pk, 6);
-	msgpack_pack_str_with_body(&pk, "ok", 2);
+	furca_pack_text(&pk, "ok");
 	msgpack_pack_false(&pk);
 	furca_pack_entry(&pk, "error", e->text);
 	furca_pack_entry(&pk, "error_type", furca_err_type(e->code));
 	furca_pack_entry(&pk, "suggestion", furca_err_suggestion(e));
 	furca_pack_entry(&pk, "state", "unchanged");
-	msgpack_pack_str_with_body(&pk, "received", 8);
+	furca_pack_text(&pk, "received");
 	(void)furca_buf_append(&buf, args.at, furca_view_size(args));
 	answer_buf(peer, msgid, &buf);
 }
@@ -92,19 +92,19 @@ static void serve_hello(struct furca_peer *peer, uint64_t msgid, struct furca_vi
 		answer_refusal(peer, msgid, &e, args);
 		return;
 	}
-	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	furca_packer(&pk, &buf);
 	msgpack_pack_map(&pk, 7);
-	msgpack_pack_str_with_body(&pk, "ok", 2);
+	furca_pack_text(&pk, "ok");
 	msgpack_pack_true(&pk);
 	furca_pack_entry(&pk, "name", "furca");
 	furca_pack_entry(&pk, "version", PACKAGE_VERSION);
-	msgpack_pack_str_with_body(&pk, "protocol", 8);
+	furca_pack_text(&pk, "protocol");
 	msgpack_pack_int(&pk, 1);
-	msgpack_pack_str_with_body(&pk, "pid", 3);
+	furca_pack_text(&pk, "pid");
 	msgpack_pack_int(&pk, getpid());
-	msgpack_pack_str_with_body(&pk, "limits", 6);
+	furca_pack_text(&pk, "limits");
 	furca_engine_limits(peer->server->engine, &buf);
-	msgpack_pack_str_with_body(&pk, "guarantees", 10);
+	furca_pack_text(&pk, "guarantees");
 	furca_engine_guarantees(peer->server->engine, &buf);
 	answer_buf(peer, msgid, &buf);
 }
@@ -120,11 +120,11 @@ static void serve_register(struct furca_peer *peer, uint64_t msgid, struct furca
 		answer_refusal(peer, msgid, &e, args);
 		return;
 	}
-	msgpack_packer_init(&pk, &buf, furca_buf_msgpack_write);
+	furca_packer(&pk, &buf);
 	msgpack_pack_map(&pk, 2);
-	msgpack_pack_str_with_body(&pk, "ok", 2);
+	furca_pack_text(&pk, "ok");
 	msgpack_pack_true(&pk);
-	msgpack_pack_str_with_body(&pk, "registered", 10);
+	furca_pack_text(&pk, "registered");
 	msgpack_pack_int(&pk, n);
 	answer_buf(peer, msgid, &buf);
 }

@@ -58,9 +58,9 @@ int furca_engine_object_call(struct furca_engine *engine, const struct furca_obj
 	furca_packer(&pk, &body);
 	msgpack_pack_map(&pk, 5);
 	furca_pack_text(&pk, "object");
-	msgpack_pack_str_with_body(&pk, call->object.at, furca_view_size(call->object));
+	furca_pack_bytes(&pk, call->object.at, furca_view_size(call->object));
 	furca_pack_text(&pk, "name");
-	msgpack_pack_str_with_body(&pk, call->name.at, furca_view_size(call->name));
+	furca_pack_bytes(&pk, call->name.at, furca_view_size(call->name));
 	furca_pack_text(&pk, "args");
 	furca_pack_raw(&pk, call->args);
 	furca_pack_text(&pk, "kwargs");
@@ -129,6 +129,6 @@ void furca_engine_object_let_go(struct furca_engine *engine, uint64_t owner, str
 	furca_packer(&pk, &body);
 	msgpack_pack_map(&pk, 1);
 	furca_pack_text(&pk, "object");
-	msgpack_pack_str_with_body(&pk, object.at, furca_view_size(object));
+	furca_pack_bytes(&pk, object.at, furca_view_size(object));
 	furca_lane_send(lane, FURCA_LANE_LET_GO, 0, furca_buf_view(&body), NULL);
 }

@@ -15,6 +15,7 @@
 #include "bridge/wire/frame.h"
 #include "bridge/wire/lane.h"
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 #include "langs/bash/bash_abi.h"
 #include "langs/bash/json.h"
 #include "langs/bash/shell.h"
@@ -46,7 +47,7 @@ static void pack_text(struct furca_buf *out, const char *text, size_t n)
 	msgpack_packer packer;
 	struct furca_view view = {(const uint8_t *)text, (const uint8_t *)text + n};
 
-	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
+	furca_packer(&packer, out);
 	if (furca_view_is_utf8(view))
 		msgpack_pack_str_with_body(&packer, text, n);
 	else
@@ -145,20 +146,20 @@ static int pack_call(struct furca_buf *out, enum furca_frame frame, const struct
 	size_t at = furca_frame_begin(out, &packer, frame, 1, calls ? 3U + words->read : words->release);
 
 	if (words->release) {
-		msgpack_pack_str_with_body(&packer, "handle", 6);
+		furca_pack_text(&packer, "handle");
 		pack_text(out, words->name, strlen(words->name));
 	}
 	if (words->read) {
-		msgpack_pack_str_with_body(&packer, "read", 4);
+		furca_pack_text(&packer, "read");
 		msgpack_pack_true(&packer);
 	}
 	if (calls) {
-		msgpack_pack_str_with_body(&packer, "name", 4);
+		furca_pack_text(&packer, "name");
 		pack_text(out, words->name, strlen(words->name));
-		msgpack_pack_str_with_body(&packer, "args", 4);
+		furca_pack_text(&packer, "args");
 		msgpack_pack_array(&packer, words->n_args);
 		(void)furca_buf_append(out, words->args.data, words->args.len);
-		msgpack_pack_str_with_body(&packer, "kwargs", 6);
+		furca_pack_text(&packer, "kwargs");
 		msgpack_pack_map(&packer, words->n_kwargs);
 		(void)furca_buf_append(out, words->kwargs.data, words->kwargs.len);
 	}

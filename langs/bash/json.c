@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -286,7 +287,7 @@ static int read_text(struct reader *r, struct furca_buf *out)
 	r->at++;
 	if (!furca_view_is_utf8(furca_buf_view(&text)))
 		return malformed(r, "a string that is not UTF-8");
-	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
+	furca_packer(&packer, out);
 	msgpack_pack_str_with_body(&packer, text.data ? (const char *)text.data : "", text.len);
 	return text.failed;
 }
@@ -325,7 +326,7 @@ static int pack_big(struct reader *r, struct furca_buf *out, const char *digits,
 		bytes[k] = bytes[size - 1 - k];
 		bytes[size - 1 - k] = b;
 	}
-	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
+	furca_packer(&packer, out);
 	msgpack_pack_ext_with_body(&packer, bytes, size, FURCA_EXT_INTEGER);
 	return 0;
 }
@@ -337,7 +338,7 @@ static int read_number(struct reader *r, struct furca_buf *out)
 	msgpack_packer packer;
 	char *end;
 
-	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
+	furca_packer(&packer, out);
 	if (n == 0 || (n > 1 && *digits == '0'))
 		return malformed(r, "no number");
 	r->at = digits + n;
@@ -424,7 +425,7 @@ static int read_container(struct reader *r, struct furca_buf *out)
 			r->at++;
 		}
 	r->depth--;
-	msgpack_packer_init(&packer, out, furca_buf_msgpack_write);
+	furca_packer(&packer, out);
 	if (map && n == 1 && names_handle(&inside)) {
 		msgpack_pack_ext_with_body(&packer, inside.data + 8, inside.len - 8, FURCA_EXT_HANDLE);
 		return out->failed;

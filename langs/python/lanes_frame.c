@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
 
 #include "base/banned.h"
 
@@ -69,7 +70,7 @@ static PyObject *hook_of(int number)
 static int pack_field(struct furca_buf *out, msgpack_packer *pk, const char *key, PyObject *value, PyObject *hook,
 		      PyObject *frames)
 {
-	msgpack_pack_str_with_body(pk, key, strlen(key));
+	furca_pack_text(pk, key);
 	return furca_codec_pack(value, hook, frames, out);
 }
 

@@ -240,7 +240,7 @@ static int pack(const struct report *r, struct furca_buf *ret)
 {
 	msgpack_packer pk;
 
-	msgpack_packer_init(&pk, ret, furca_buf_msgpack_write);
+	furca_packer(&pk, ret);
 	msgpack_pack_map(&pk, 4);
 	if (pack_group(&pk, "added", r->added) < 0 || pack_group(&pk, "rebound", r->rebound) < 0 ||
 	    pack_group(&pk, "deleted", r->deleted) < 0)
