@@ -10,6 +10,8 @@
 #include "bridge/idmap.h"
 #include "bridge/wire/limits.h"
 
+#include "tests/unit/harness.h"
+
 static struct {
 	unsigned sent, done, failed, released, limit;
 	char handle[32]; /* the name that code got */
@@ -712,11 +714,9 @@ START_TEST(idmap_keeps_what_an_array_keeps)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *tc)
 {
-	Suite *suite = suite_create("caps");
-	TCase *tc = tcase_create("caps");
-
+	tcase_set_timeout(tc, 4);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_call_goes_to_who_offers_it_and_back);
 	tcase_add_test(tc, the_last_registration_wins_and_goes_with_its_client);
@@ -737,10 +737,9 @@ int main(void)
 	tcase_add_test(tc, handles_of_an_owner_come_back_together);
 	tcase_add_test(tc, describe_lists_all_by_name);
 	tcase_add_test(tc, idmap_keeps_what_an_array_keeps);
-	suite_add_tcase(suite, tc);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+}
+
+int main(void)
+{
+	return furca_test_main("caps", add);
 }

@@ -4,6 +4,8 @@
 
 #include "engine/output.h"
 
+#include "tests/unit/harness.h"
+
 static void text_is(const struct furca_output *o, const char *want, uint64_t left_out)
 {
 	struct furca_buf text = FURCA_BUF_INIT;
@@ -133,21 +135,18 @@ START_TEST(a_character_that_is_coming_waits)
 }
 END_TEST
 
-int main(void)
+static void add_tests(TCase *t)
 {
-	Suite *s = suite_create("capture");
-	TCase *t = tcase_create("capture");
-	SRunner *r = srunner_create(s);
-
+	tcase_set_timeout(t, 4);
 	tcase_add_test(t, short_output_is_kept_whole);
 	tcase_add_test(t, long_output_keeps_head_and_tail);
 	tcase_add_test(t, a_full_spill_keeps_the_tail);
 	tcase_add_test(t, the_cut_falls_between_characters);
 	tcase_add_test(t, what_is_no_utf8_is_replaced);
 	tcase_add_test(t, a_character_that_is_coming_waits);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("capture", add_tests);
 }

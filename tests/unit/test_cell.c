@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "snapshot/cell.h"
+#include "tests/unit/harness.h"
 #include "tests/unit/init_client.h"
 
 #include "base/banned.h"
@@ -319,11 +320,8 @@ START_TEST(several_at_once)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *all)
 {
-	Suite *suite = suite_create("cell");
-	TCase *all = tcase_create("all");
-
 	tcase_set_timeout(all, 30);
 	tcase_add_checked_fixture(all, setup, teardown);
 	tcase_add_test(all, writes_stay_inside_and_are_told);
@@ -336,10 +334,9 @@ int main(void)
 	tcase_add_test(all, one_kill_ends_all_inside);
 	tcase_add_test(all, a_cell_makes_cells_below_itself);
 	tcase_add_test(all, several_at_once);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return furca_test_main("cell", add);
 }

@@ -244,14 +244,46 @@ static struct timespec in_an_hour(clockid_t clock)
 	return t;
 }
 
+/* For another thread, or process. */
+static void wait_for_another(int kind)
+{
+	struct timespec real = in_an_hour(CLOCK_REALTIME);
+	pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+	pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
+
+	switch (kind) {
+	case FLOCK:
+		flock(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), LOCK_EX);
+		break;
+	case SEM_WAIT:
+		sem_wait(&semaphore);
+		break;
+	case SEM_UNTIL:
+		sem_timedwait(&semaphore, &real);
+		break;
+	case COND_WAIT:
+		pthread_mutex_lock(&own);
+		pthread_cond_wait(&never, &own);
+		break;
+	case COND_UNTIL:
+		pthread_mutex_lock(&own);
+		pthread_cond_timedwait(&never, &own, &real);
+		break;
+	case MUTEX:
+		pthread_mutex_lock(&held);
+		break;
+	case JOIN:
+		pthread_join(sleeper, NULL);
+		break;
+	}
+}
+
 static void wait_in(int kind)
 {
-	struct timespec monotonic = in_an_hour(CLOCK_MONOTONIC), real = in_an_hour(CLOCK_REALTIME);
+	struct timespec monotonic = in_an_hour(CLOCK_MONOTONIC);
 	struct pollfd wanted = {.fd = pipe_fds[0], .events = POLLIN};
 	struct sembuf take = {0, -1, 0};
 	struct epoll_event got;
-	pthread_cond_t never = PTHREAD_COND_INITIALIZER;
-	pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
 	sigset_t set;
 	fd_set fds;
 	uint64_t number;
@@ -302,29 +334,6 @@ static void wait_in(int kind)
 	case RECV:
 		recv(sockets[0], buf, 1, 0);
 		break;
-	case FLOCK:
-		flock(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), LOCK_EX);
-		break;
-	case SEM_WAIT:
-		sem_wait(&semaphore);
-		break;
-	case SEM_UNTIL:
-		sem_timedwait(&semaphore, &real);
-		break;
-	case COND_WAIT:
-		pthread_mutex_lock(&own);
-		pthread_cond_wait(&never, &own);
-		break;
-	case COND_UNTIL:
-		pthread_mutex_lock(&own);
-		pthread_cond_timedwait(&never, &own, &real);
-		break;
-	case MUTEX:
-		pthread_mutex_lock(&held);
-		break;
-	case JOIN:
-		pthread_join(sleeper, NULL);
-		break;
 	case MSGRCV:
 		msgrcv(queue, buf, 1, 0, 0);
 		break;
@@ -334,6 +343,8 @@ static void wait_in(int kind)
 	case EVENTFD:
 		(void)!read(event, &number, 8);
 		break;
+	default:
+		wait_for_another(kind);
 	}
 }
 

@@ -6,6 +6,8 @@
 #include "bridge/conn.h"
 #include "bridge/wire/limits.h"
 
+#include "tests/unit/harness.h"
+
 /* What came out of a connection. */
 static struct {
 	unsigned requests, responses;
@@ -351,11 +353,9 @@ START_TEST(random_bytes_do_no_harm)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *tc)
 {
-	Suite *suite = suite_create("conn");
-	TCase *tc = tcase_create("conn");
-
+	tcase_set_timeout(tc, 4);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, a_request_is_heard_and_answered);
 	tcase_add_test(tc, bytes_may_come_one_by_one);
@@ -369,10 +369,9 @@ int main(void)
 	tcase_add_test(tc, too_many_in_flight_are_refused_one_by_one);
 	tcase_add_test(tc, what_a_peer_does_not_read_is_bounded);
 	tcase_add_loop_test(tc, random_bytes_do_no_harm, 0, 5);
-	suite_add_tcase(suite, tc);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+}
+
+int main(void)
+{
+	return furca_test_main("conn", add);
 }

@@ -8,6 +8,8 @@
 #include "bridge/wire/pack.h"
 #include "snapshot/clone.h"
 
+#include "tests/unit/harness.h"
+
 static struct furca_registry registry;
 static struct furca_entry python0, python1, bash1, venv1;
 
@@ -301,21 +303,18 @@ START_TEST(received_is_bounded)
 }
 END_TEST
 
-int main(void)
+static void add_tests(TCase *t)
 {
-	Suite *s = suite_create("coordinate");
-	TCase *t = tcase_create("coordinate");
-	SRunner *r = srunner_create(s);
-
+	tcase_set_timeout(t, 4);
 	tcase_add_loop_test(t, refusals, 0, (int)(sizeof(refused) / sizeof(*refused)));
 	tcase_add_test(t, defaults);
 	tcase_add_test(t, sessions_are_found);
 	tcase_add_test(t, isolation);
 	tcase_add_test(t, selectors);
 	tcase_add_test(t, received_is_bounded);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("coordinate", add_tests);
 }

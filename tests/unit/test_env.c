@@ -1,4 +1,5 @@
 /* Environments on a loop, with the real tool: empty specifications, which need no index, and local packages. */
+#include "tests/unit/harness.h"
 #include "tests/unit/spawner.h"
 
 #include <stdio.h>
@@ -337,12 +338,8 @@ START_TEST(activation_puts_its_bin_first)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("env");
-	TCase *t = tcase_create("env");
-	SRunner *r = srunner_create(s);
-
 	tcase_set_timeout(t, 60);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, the_same_specification_is_the_same_environment);
@@ -355,9 +352,9 @@ int main(void)
 	tcase_add_test(t, the_least_recently_used_one_is_collected);
 	tcase_add_test(t, stopping_fails_who_waits);
 	tcase_add_test(t, activation_puts_its_bin_first);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+}
+
+int main(void)
+{
+	return furca_test_main("env", add);
 }

@@ -1,4 +1,5 @@
 /* Stored functions with an engine that only notes what it is asked to call. */
+#include "tests/unit/harness.h"
 #include "tests/unit/spawner.h"
 
 #include <stdio.h>
@@ -337,12 +338,8 @@ START_TEST(a_bash_function_gives_what_it_prints)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("function");
-	TCase *t = tcase_create("function");
-	SRunner *r = srunner_create(s);
-
 	tcase_set_timeout(t, 30);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, one_is_kept_over_a_restart);
@@ -353,9 +350,9 @@ int main(void)
 	tcase_add_test(t, a_read_only_call_without_a_session_reads_the_callers);
 	tcase_add_test(t, failures_keep_their_type);
 	tcase_add_test(t, a_bash_function_gives_what_it_prints);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+}
+
+int main(void)
+{
+	return furca_test_main("function", add);
 }

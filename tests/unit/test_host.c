@@ -16,6 +16,8 @@
 
 #include "base/banned.h"
 
+#include "tests/unit/harness.h"
+
 /* The language: code is a word. "say" writes to both streams, "fork" returns in two processes,
  * "fail" reports an error. */
 static bool is(struct furca_view code, const char *word)
@@ -249,22 +251,17 @@ START_TEST(garbage_ends_it)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *cases)
 {
-	Suite *suite = suite_create("host");
-	TCase *cases = tcase_create("host");
-	SRunner *runner;
-	int failed;
-
+	tcase_set_timeout(cases, 4);
 	tcase_add_test(cases, runs_and_closes);
 	tcase_add_test(cases, forked_child_ends);
 	tcase_add_test(cases, inspects);
 	tcase_add_test(cases, wrong_frames);
 	tcase_add_test(cases, garbage_ends_it);
-	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("host", add);
 }

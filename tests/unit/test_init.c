@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "tests/unit/harness.h"
 #include "tests/unit/init_client.h"
 
 #include "base/banned.h"
@@ -199,11 +200,8 @@ START_TEST(nonsense_ends_it)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *all)
 {
-	Suite *suite = suite_create("init");
-	TCase *all = tcase_create("all");
-
 	tcase_set_timeout(all, 20);
 	tcase_add_test(all, spawned_program_gets_what_it_was_promised);
 	tcase_add_test(all, failure_to_spawn_says_why);
@@ -211,10 +209,9 @@ int main(void)
 	tcase_add_test(all, everything_ends_with_the_control_channel);
 	tcase_add_test(all, signals_of_users_do_not_end_it);
 	tcase_add_test(all, nonsense_ends_it);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return furca_test_main("init", add);
 }

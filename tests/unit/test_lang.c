@@ -7,6 +7,8 @@
 
 #include "base/banned.h"
 
+#include "tests/unit/harness.h"
+
 START_TEST(names)
 {
 	ck_assert_str_eq(furca_lang_find("python", 6)->name, "python");
@@ -51,20 +53,15 @@ START_TEST(environment_merges)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *cases)
 {
-	Suite *suite = suite_create("lang");
-	TCase *cases = tcase_create("lang");
-	SRunner *runner;
-	int failed;
-
+	tcase_set_timeout(cases, 4);
 	tcase_add_test(cases, names);
 	tcase_add_test(cases, missing_host_is_told);
 	tcase_add_test(cases, environment_merges);
-	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("lang", add);
 }

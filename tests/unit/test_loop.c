@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "engine/loop_private.h"
 
+#include "tests/unit/harness.h"
+
 /* Each test runs twice: as the kernel allows, and as on one without multishot and provided buffers. */
 static struct furca_loop *new_loop(int plain)
 {
@@ -361,12 +363,8 @@ START_TEST(signals_come_through_the_ring)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("loop");
-	TCase *t = tcase_create("loop");
-	SRunner *r = srunner_create(s);
-
 	tcase_set_timeout(t, 30);
 	tcase_add_loop_test(t, a_big_message_goes_through_whole, 0, 2);
 	tcase_add_loop_test(t, a_pause_loses_nothing, 0, 2);
@@ -376,9 +374,9 @@ int main(void)
 	tcase_add_loop_test(t, a_pipe_is_polled_to_its_end, 0, 2);
 	tcase_add_loop_test(t, a_cancelled_operation_is_silent, 0, 2);
 	tcase_add_loop_test(t, signals_come_through_the_ring, 0, 2);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("loop", add);
 }

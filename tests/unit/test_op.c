@@ -3,6 +3,8 @@
 
 #include "engine/op.h"
 
+#include "tests/unit/harness.h"
+
 START_TEST(slots_are_reused_with_another_generation)
 {
 	struct furca_ops *ops;
@@ -48,17 +50,14 @@ START_TEST(slots_stay_where_they_are)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("op");
-	TCase *t = tcase_create("op");
-	SRunner *r = srunner_create(s);
-
+	tcase_set_timeout(t, 4);
 	tcase_add_test(t, slots_are_reused_with_another_generation);
 	tcase_add_test(t, slots_stay_where_they_are);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("op", add);
 }

@@ -7,6 +7,8 @@
 
 #include "base/banned.h"
 
+#include "tests/unit/harness.h"
+
 struct pipes {
 	struct furca_fd read[2], write[2];
 };
@@ -105,21 +107,16 @@ START_TEST(closed_ones_come_back)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *cases)
 {
-	Suite *suite = suite_create("output");
-	TCase *cases = tcase_create("output");
-	SRunner *runner;
-	int failed;
-
+	tcase_set_timeout(cases, 4);
 	tcase_add_test(cases, moves_to_each_call);
 	tcase_add_test(cases, copies_follow);
 	tcase_add_test(cases, redirections_stay);
 	tcase_add_test(cases, closed_ones_come_back);
-	suite_add_tcase(suite, cases);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("output", add);
 }

@@ -13,6 +13,8 @@
 
 #include "base/banned.h"
 
+#include "tests/unit/harness.h"
+
 static const struct furca_probe_row *row_of(const struct furca_probe *probe, const char *feature)
 {
 	for (int i = 0; i < probe->rows; i++)
@@ -81,18 +83,14 @@ START_TEST(without_namespaces_landlock_stands_in)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *all)
 {
-	Suite *suite = suite_create("probe");
-	TCase *all = tcase_create("all");
-
 	tcase_set_timeout(all, 30);
 	tcase_add_test(all, rows_are_complete);
 	tcase_add_test(all, without_namespaces_landlock_stands_in);
-	suite_add_tcase(suite, all);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	return furca_test_main("probe", add);
 }

@@ -5,6 +5,8 @@
 
 #include "engine/registry.h"
 
+#include "tests/unit/harness.h"
+
 static const struct furca_lang *lang(const char *name)
 {
 	return furca_lang_find(name, strlen(name));
@@ -77,18 +79,15 @@ START_TEST(the_limit_holds)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("registry");
-	TCase *t = tcase_create("registry");
-	SRunner *r = srunner_create(s);
-
+	tcase_set_timeout(t, 4);
 	tcase_add_test(t, ids_are_the_lowest_never_used);
 	tcase_add_test(t, names_belong_to_one_session);
 	tcase_add_test(t, the_limit_holds);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("registry", add);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bridge/wire/ring.h"
+#include "tests/unit/harness.h"
 #include "tests/unit/random.h"
 
 static struct furca_ring ours, theirs;
@@ -185,11 +186,8 @@ START_TEST(a_fork_has_no_part_of_it)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *tc)
 {
-	Suite *suite = suite_create("ring");
-	TCase *tc = tcase_create("ring");
-
 	tcase_set_timeout(tc, 60);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, frames_come_whole_and_in_order);
@@ -198,10 +196,9 @@ int main(void)
 	tcase_add_test(tc, memory_that_could_shrink_is_not_mapped);
 	tcase_add_test(tc, no_wake_is_lost);
 	tcase_add_test(tc, a_fork_has_no_part_of_it);
-	suite_add_tcase(suite, tc);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+}
+
+int main(void)
+{
+	return furca_test_main("ring", add);
 }

@@ -13,6 +13,8 @@
 #include "bridge/server.h"
 #include "bridge/wire/limits.h"
 
+#include "tests/unit/harness.h"
+
 struct furca_engine {
 	struct furca_server *server;
 	struct furca_loop *loop;
@@ -237,21 +239,17 @@ START_TEST(a_file_that_is_no_socket_is_left_alone)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *tc)
 {
-	Suite *suite = suite_create("server");
-	TCase *tc = tcase_create("server");
-
 	tcase_set_timeout(tc, 30);
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, requests_are_echoed_and_a_broken_neighbour_does_no_harm);
 	tcase_add_test(tc, a_large_message_goes_both_ways);
 	tcase_add_test(tc, a_living_socket_is_refused_and_a_stale_one_replaced);
 	tcase_add_test(tc, a_file_that_is_no_socket_is_left_alone);
-	suite_add_tcase(suite, tc);
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? 1 : 0;
+}
+
+int main(void)
+{
+	return furca_test_main("server", add);
 }

@@ -3,6 +3,8 @@
 
 #include "engine/session_state.h"
 
+#include "tests/unit/harness.h"
+
 static enum furca_session_state walk(enum furca_session_state state, const enum furca_session_event *events, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -52,18 +54,15 @@ START_TEST(every_living_state_can_be_closed)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("session_state");
-	TCase *t = tcase_create("session_state");
-	SRunner *r = srunner_create(s);
-
+	tcase_set_timeout(t, 4);
 	tcase_add_test(t, a_life);
 	tcase_add_test(t, what_cannot_happen);
 	tcase_add_test(t, every_living_state_can_be_closed);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("session_state", add);
 }

@@ -10,6 +10,8 @@
 
 #include "engine/store.h"
 
+#include "tests/unit/harness.h"
+
 static char dir[64], path[96];
 
 static void setup(void)
@@ -199,12 +201,9 @@ START_TEST(a_missing_directory_is_an_error)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("store");
-	TCase *t = tcase_create("store");
-	SRunner *r = srunner_create(s);
-
+	tcase_set_timeout(t, 4);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, an_environment_keeps_its_id_over_a_restart);
 	tcase_add_test(t, functions_are_replaced_by_name);
@@ -212,9 +211,9 @@ int main(void)
 	tcase_add_loop_test(t, a_damaged_file_is_moved_aside, 0, 2);
 	tcase_add_test(t, a_newer_schema_is_refused);
 	tcase_add_test(t, a_missing_directory_is_an_error);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+}
+
+int main(void)
+{
+	return furca_test_main("store", add);
 }

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "engine/stream.h"
 
+#include "tests/unit/harness.h"
+
 struct peer {
 	struct furca_loop *loop;
 	struct furca_stream stream;
@@ -165,19 +167,16 @@ START_TEST(a_peer_that_does_not_read_is_bounded)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("stream");
-	TCase *t = tcase_create("stream");
-	SRunner *r = srunner_create(s);
-
+	tcase_set_timeout(t, 4);
 	tcase_add_test(t, frames_and_descriptors_stay_together);
 	tcase_add_test(t, a_stream_may_be_closed_by_its_own_frame);
 	tcase_add_test(t, garbage_ends_the_stream);
 	tcase_add_test(t, a_peer_that_does_not_read_is_bounded);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed != 0;
+}
+
+int main(void)
+{
+	return furca_test_main("stream", add);
 }

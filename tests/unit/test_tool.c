@@ -1,3 +1,4 @@
+#include "tests/unit/harness.h"
 #include "tests/unit/spawner.h"
 
 #include <stdio.h>
@@ -123,12 +124,8 @@ START_TEST(a_line_without_end_is_bounded)
 }
 END_TEST
 
-int main(void)
+static void add(TCase *t)
 {
-	Suite *s = suite_create("tool");
-	TCase *t = tcase_create("tool");
-	SRunner *r = srunner_create(s);
-
 	tcase_set_timeout(t, 20);
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, the_request_arrives_and_the_result_comes_back);
@@ -137,9 +134,9 @@ int main(void)
 	tcase_add_test(t, a_program_that_is_not_there_is_an_error);
 	tcase_add_loop_test(t, a_cancelled_one_ends, 0, 2);
 	tcase_add_test(t, a_line_without_end_is_bounded);
-	suite_add_tcase(s, t);
-	srunner_run_all(r, CK_ENV);
-	int failed = srunner_ntests_failed(r);
-	srunner_free(r);
-	return failed ? 1 : 0;
+}
+
+int main(void)
+{
+	return furca_test_main("tool", add);
 }
