@@ -47,7 +47,7 @@ libfurca_cli_la_SOURCES = \
 libfurca_cli_la_LIBADD = $(JANSSON_LIBS)
 
 if HAVE_CHECK
-bridge_tests = tests/unit/test_conn tests/unit/test_caps tests/unit/test_client tests/unit/test_server
+bridge_tests = tests/unit/test_conn tests/unit/test_caps tests/unit/test_caps_objects tests/unit/test_client tests/unit/test_server
 check_PROGRAMS += $(bridge_tests)
 TESTS += $(bridge_tests)
 bridge_test_libs = libfurca-bridge.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS) $(CHECK_LIBS)
@@ -55,9 +55,12 @@ bridge_test_libs = libfurca-bridge.la libfurca-wire.la libfurca-base.la $(MSGPAC
 tests_unit_test_conn_SOURCES = tests/unit/test_conn.c
 tests_unit_test_conn_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_conn_LDADD = $(bridge_test_libs)
-tests_unit_test_caps_SOURCES = tests/unit/test_caps.c
+tests_unit_test_caps_SOURCES = tests/unit/test_caps.c tests/unit/caps_lab.h
 tests_unit_test_caps_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_caps_LDADD = $(bridge_test_libs)
+tests_unit_test_caps_objects_SOURCES = tests/unit/test_caps_objects.c tests/unit/caps_lab.h
+tests_unit_test_caps_objects_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_caps_objects_LDADD = $(bridge_test_libs)
 tests_unit_test_client_SOURCES = tests/unit/test_client.c
 tests_unit_test_client_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_client_CFLAGS = $(AM_CFLAGS) -pthread
