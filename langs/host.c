@@ -195,6 +195,12 @@ static int place_pipes(struct furca_host *host, struct furca_fd *fds, struct fur
 		       : 0;
 }
 
+/* Whether what the call changed is to be kept: a snapshot may follow it. */
+static bool commits(const struct furca_host *host, const struct furca_host_run *run)
+{
+	return !run->read_only && !host->attached && host->role != FURCA_CLONE_STATELESS;
+}
+
 static void handle_run(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds,
 		       size_t n_fds)
 {
@@ -234,7 +240,7 @@ static void handle_run(struct furca_host *host, const struct furca_frame_view *f
 	host->lang->run(host->data, &run, &done);
 	if (!furca_host_is_self(host))
 		_exit(done.exit_code & 0xff); /* the user's code forked, and its child ran off the end of the code */
-	if (done.changed && !run.read_only && !host->attached && host->role != FURCA_CLONE_STATELESS)
+	if (done.changed && commits(host, &run) && (!host->lang->may_hinder || host->lang->may_hinder(host->data)))
 		(void)furca_clone_hindered(&done.hindrance);
 	if (furca_fault(FURCA_FAULT_RUN_AFTER) < 0) {
 		done.how = "exception";

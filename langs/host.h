@@ -86,6 +86,9 @@ struct furca_host_lang {
 	 * pages to be copied. Nothing of it may show. */
 	void (*warm)(void *data);
 
+	/* Whether code may have made what hinders a clone (furca_clone_hindered) since the session began. Called after each call: cheap. NULL: always. */
+	bool (*may_hinder)(void *data);
+
 	/* Before a clone, in the process that is cloned: flush what must not be written twice. */
 	void (*clone_begin)(void *data, enum furca_clone_role role);
 	/* In the clone, before its first message. The host's channels are the clone's own already.

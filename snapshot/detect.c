@@ -5,11 +5,11 @@
 #include <linux/kcmp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "snapshot/clone.h"
 #include "snapshot/freeze.h"
+#include "snapshot/maps.h"
 #include "snapshot/raw.h"
 #include "snapshot/task.h"
 
@@ -69,28 +69,18 @@ static int look_at_descriptors(struct furca_err *err)
 	return r;
 }
 
-/* Linux 6.11; struct procmap_query, whose header may be older than the kernel. */
-struct map_query {
-	uint64_t size, flags, address, start, end, permissions, page_size, offset, inode;
-	uint32_t major, minor, name_size, build_id_size;
-	uint64_t name, build_id;
-};
-#define MAP_QUERY _IOWR('f', 17, struct map_query)
-#define MAP_QUERY_SHARED 0x08ULL
-#define MAP_QUERY_NEXT 0x10ULL
-
 /* 1: this kernel cannot; the list is read instead. */
 static int look_at_mappings_by_query(int maps, struct furca_err *err)
 {
 	char name[256];
-	struct map_query query = {.size = sizeof(query), .flags = MAP_QUERY_SHARED | MAP_QUERY_NEXT};
+	struct furca_map_query query = {.size = sizeof(query), .flags = FURCA_MAP_SHARED | FURCA_MAP_NEXT};
 
 	for (;;) {
 		query.name_size = sizeof(name);
 		query.name = (uintptr_t)name;
 		query.build_id_size = 0;
 		name[0] = '\0';
-		if (ioctl(maps, MAP_QUERY, &query) < 0)
+		if (ioctl(maps, FURCA_MAP_QUERY, &query) < 0)
 			return errno == ENOENT ? 0 : 1;
 		int r = refuse_name(name, "mapping", err);
 		if (r < 0)

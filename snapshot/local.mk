@@ -9,6 +9,7 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/fds.c snapshot/fds.h snapshot/fds_remake.c snapshot/fds_remake.h snapshot/fds_sockets.c \
 	snapshot/init.c snapshot/init.h snapshot/init_loop.h \
 	snapshot/landlock.c snapshot/landlock.h \
+	snapshot/maps.h \
 	snapshot/memory.c snapshot/memory.h \
 	snapshot/mounts.c snapshot/mounts.h \
 	snapshot/overlay.c snapshot/overlay.h \

@@ -2,25 +2,17 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 
+#include "snapshot/maps.h"
 #include "snapshot/raw.h"
 
 #include "base/banned.h"
 
-/* PROCMAP_QUERY (Linux 6.11) finds the next shared mapping without listing all the others. */
-struct query {
-	uint64_t size, flags, addr, start, end, vma_flags, page_size, offset, inode;
-	uint32_t dev_major, dev_minor, name_size, build_id_size;
-	uint64_t name_addr, build_id_addr;
-};
-#define PROCMAP_QUERY _IOWR('f', 17, struct query)
 #define SMALL_FILE ((uint64_t)1 << 20) /* cheaper to copy than to find */
-enum { READABLE = 1, WRITABLE = 2, EXECUTABLE = 4, SHARED = 8, OR_NEXT = 16 };
 
 struct mapping {
 	uint64_t start, end, offset, inode;
@@ -246,13 +238,13 @@ static int by_query(struct furca_memory *memory, long maps)
 	uint64_t at = 0;
 
 	for (;;) {
-		struct query q = {.size = sizeof(q),
-				  .flags = SHARED | OR_NEXT,
-				  .addr = at,
-				  .name_size = sizeof(memory->name),
-				  .name_addr = (uintptr_t)memory->name};
+		struct furca_map_query q = {.size = sizeof(q),
+					    .flags = FURCA_MAP_SHARED | FURCA_MAP_NEXT,
+					    .address = at,
+					    .name_size = sizeof(memory->name),
+					    .name = (uintptr_t)memory->name};
 		memory->name[0] = '\0';
-		long r = furca_raw(SYS_ioctl, maps, PROCMAP_QUERY, &q);
+		long r = furca_raw(SYS_ioctl, maps, FURCA_MAP_QUERY, &q);
 
 		if (r == -ENOENT)
 			return 0;
@@ -263,9 +255,9 @@ static int by_query(struct furca_memory *memory, long maps)
 				    .offset = q.offset,
 				    .inode = q.inode,
 				    .dev = makedev(q.dev_major, q.dev_minor),
-				    .prot = ((q.vma_flags & READABLE) ? PROT_READ : 0) |
-					    ((q.vma_flags & WRITABLE) ? PROT_WRITE : 0) |
-					    ((q.vma_flags & EXECUTABLE) ? PROT_EXEC : 0)};
+				    .prot = ((q.vma_flags & FURCA_MAP_READABLE) ? PROT_READ : 0) |
+					    ((q.vma_flags & FURCA_MAP_WRITABLE) ? PROT_WRITE : 0) |
+					    ((q.vma_flags & FURCA_MAP_EXECUTABLE) ? PROT_EXEC : 0)};
 		r = privatise(memory, &m);
 		if (r < 0)
 			return (int)r;

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "snapshot/cell.h"
 #include "snapshot/landlock.h"
+#include "snapshot/maps.h"
 #include "snapshot/privileges.h"
 #include "snapshot/raw.h"
 
@@ -176,12 +177,12 @@ static int try_peers(char *detail, size_t size)
 
 static int try_maps(char *detail, size_t size)
 {
-	uint64_t query[13] = {sizeof(query), 0x18, 0}; /* struct procmap_query: the next shared mapping from 0 on */
+	struct furca_map_query query = {.size = sizeof(query), .flags = FURCA_MAP_SHARED | FURCA_MAP_NEXT};
 	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return errno;
-	if (ioctl(fd, _IOWR('f', 17, query), query) == 0 || errno == ENOENT)
+	if (ioctl(fd, FURCA_MAP_QUERY, &query) == 0 || errno == ENOENT)
 		return 0;
 	(void)snprintf(detail, size, "the list of mappings is read instead");
 	return errno;

@@ -7,6 +7,7 @@
  * -p keeps functions, SHELLOPTS and BASH_ENV of the environment out; the builtin turns it off again.
  */
 #include <errno.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +114,29 @@ static void bash_warm(void *data)
 	furca_bash_warm();
 }
 
+static unsigned long long loaded_at_start; /* objects, before any code ran */
+
+static int count_objects(struct dl_phdr_info *object, size_t size, void *loads)
+{
+	*(unsigned long long *)loads = object->dlpi_adds;
+	return 1; /* each is told the same number */
+}
+
+/* Objects that were loaded into this process, ever. */
+static unsigned long long objects_loaded(void)
+{
+	unsigned long long loads = 0;
+
+	(void)dl_iterate_phdr(count_objects, &loads);
+	return loads;
+}
+
+/* Bash itself makes no timers, rings and mappings of devices; a builtin that was loaded might. */
+static bool bash_may_hinder(void *data)
+{
+	return objects_loaded() != loaded_at_start;
+}
+
 static void bash_clone_begin(void *data, enum furca_clone_role role)
 {
 	(void)fflush(stdout);
@@ -199,6 +223,7 @@ static struct furca_host_lang lang = {
 	.run = bash_run,
 	.inspect = bash_inspect,
 	.warm = bash_warm,
+	.may_hinder = bash_may_hinder,
 	.clone_begin = bash_clone_begin,
 	.cloned = bash_cloned,
 	.promoted = bash_promoted,
@@ -302,6 +327,7 @@ static int host_builtin(WORD_LIST *list)
 	be_pristine();
 	hide_builtin(host_builtin);
 	furca_bash_jobs_init();
+	loaded_at_start = objects_loaded();
 	(void)setsid();
 	shell_pgrp = getpgrp();
 	furca_bash_signals_init();

@@ -256,6 +256,33 @@ def test_an_answer_says_that_no_snapshot_can_be_made(client):
     assert client.python("import os; os.abort()", session_name="hindered first")["state"] == "lost"
 
 
+TIMER_BUILTIN = """
+#include <time.h>
+
+struct word;
+static timer_t timer;
+static int run(struct word *words) { return timer_create(CLOCK_MONOTONIC, (struct sigevent *)0, &timer) ? 1 : 0; }
+static char *const doc[] = {(char *)0};
+struct { const char *name; int (*run)(struct word *); int flags; char *const *doc; const char *usage; void *handle; }
+    timer_struct = {"timer", run, 1, doc, "timer", 0};
+"""
+
+
+def test_an_answer_of_bash_says_so_too(client, tmp_path):
+    """Bash itself makes nothing that hinders; a builtin that code loads may."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("no C compiler")
+    (tmp_path / "timer.c").write_text("#include <signal.h>\n" + TIMER_BUILTIN)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "timer.so", tmp_path / "timer.c"], check=True, timeout=60)
+    here = {"language": "bash", "session_name": "timed builtin", "state_mode": "stateful"}
+    for code in ("a=1", f"enable -f {tmp_path}/timer.so timer"):
+        answer = client.execute(code, **here)
+        assert answer["exit_code"] == 0 and answer["suggestion"] is None, answer
+    answer = client.execute("timer", **here)
+    assert answer["exit_code"] == 0 and "POSIX timer" in (answer["suggestion"] or ""), answer
+
+
 def test_posix_timers_are_refused(client):
     """Their numbers and what they would start belong to one process."""
     assert client.python(POSIX_TIMER, session_name="posix")["ok"]
