@@ -7,6 +7,7 @@
 #include "engine/capability.h"
 #include "engine/engine_private.h"
 #include "engine/limits.h"
+#include "engine/prefetch.h"
 #include "engine/session.h"
 
 #include "base/banned.h"
@@ -26,6 +27,11 @@ static void pack_run(struct furca_call *call, msgpack_packer *pk, const char *la
 	furca_pack_raw(pk, call->plan.env_vars);
 	furca_pack_text(pk, "read_only");
 	furca_pack_bool(pk, call->plan.mode == FURCA_READ_ONLY);
+	furca_pack_text(pk, "faults");
+	if (call->plan.mode == FURCA_READ_ONLY && call->session && call->session->top)
+		msgpack_pack_uint64(pk, FURCA_PREFETCH_FAULTS);
+	else
+		msgpack_pack_nil(pk);
 	furca_pack_text(pk, "max_result");
 	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
 	furca_pack_text(pk, "max_text");
@@ -98,7 +104,7 @@ int furca_call_run(struct furca_call *call)
 		return -EMFILE;
 	(void)snprintf(label, sizeof(label), "%llu", call->session ? (unsigned long long)call->session->calls : 1ULL);
 	call->frame = furca_engine_next(call->engine);
-	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, call->frame, 8);
+	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, call->frame, 9);
 	pack_run(call, &pk, label);
 	(void)furca_frame_end(&buf, at, n_fds);
 	call->phase = FURCA_CALL_RUNNING;

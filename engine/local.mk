@@ -31,6 +31,7 @@ libfurca_engine_la_SOURCES = \
 	engine/op.c engine/op.h \
 	engine/output.c engine/output.h \
 	engine/pipes.c engine/pipes.h \
+	engine/prefetch.c engine/prefetch.h \
 	engine/read.c \
 	engine/registry.c engine/registry.h \
 	engine/result.c \

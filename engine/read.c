@@ -106,6 +106,7 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 	if (call->phase != FURCA_CALL_RUNNING || number != call->frame)
 		return;
 	furca_call_done(call, body, memory);
+	furca_prefetch_learn(&call->session->prefetch, body);
 	call->state = "unchanged";
 	call->phase = FURCA_CALL_LISTING;
 	if (!host->cell || furca_init_changes(host->cell, MAX_FILES, listed, call) < 0)
@@ -414,6 +415,7 @@ static void parked(void *owner, struct furca_host *host, struct furca_view body,
 	}
 	s->parked_ready = true;
 	s->parked_held = furca_engine_required(s->engine);
+	furca_prefetch_tell(&s->prefetch, host);
 	take_isolation(&s->parked_isolation, body);
 }
 

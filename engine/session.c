@@ -77,6 +77,7 @@ static void session_free(struct furca_session *s)
 	furca_launch_end(s->launch);
 	furca_background_done(&s->background);
 	furca_buf_done(&s->parked_isolation);
+	furca_prefetch_done(&s->prefetch);
 	furca_buf_done(&s->note);
 	if (s->env_held)
 		furca_env_release(engine->envs, s->entry.key.venv);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "engine/call.h"
+#include "engine/prefetch.h"
 #include "engine/registry.h"
 #include "engine/session_state.h"
 
@@ -49,6 +50,7 @@ struct furca_session {
 	struct furca_init *park_init; /* asked for its cell */
 	furca_op_id park_op;
 	struct furca_buf parked_isolation;
+	struct furca_prefetch prefetch; /* what parked copies are to have beforehand */
 	unsigned start_attempts;
 	bool repaired; /* the next answer says `retried` */
 	bool ever_live;

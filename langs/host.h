@@ -20,6 +20,7 @@
 #include "bridge/wire/value.h"
 #include "langs/output.h"
 #include "snapshot/clone.h"
+#include "snapshot/pages.h"
 
 /* A RUN as received. Views point into the host's buffer and live until `run` returns. */
 struct furca_host_run {
@@ -31,6 +32,7 @@ struct furca_host_run {
 	struct furca_view function; /* a packed map {name, source, args, kwargs} to run instead of
 				       code; empty: none */
 	bool read_only;
+	uint64_t faults; /* how many page faults are worth a list; UINT64_MAX: none */
 	struct furca_view
 		frames; /* the result may hold arrays and frames, for a reader with these versions; at NULL: it may not */
 	int memory;	/* of the arrays in `function`, borrowed; -1: none */
@@ -57,6 +59,7 @@ struct furca_host_done {
 	uint64_t result_text_cut;     /* bytes left out of it */
 	struct furca_buf display;     /* one packed array of maps; empty: none */
 	struct furca_buf changes;     /* one packed map; empty: none */
+	struct furca_pages pages;     /* the host's: what the next copy shall have beforehand */
 };
 
 /* What a language provides; NULL where nothing is to be done, but for `run`. All are called on the

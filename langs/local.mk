@@ -2,7 +2,7 @@
 noinst_LTLIBRARIES += libfurca-host.la
 libfurca_host_la_SOURCES = \
 	langs/host.c langs/host.h langs/host_private.h \
-	langs/host_attach.c \
+	langs/host_attach.c langs/host_run.c \
 	langs/output.c langs/output.h
 libfurca_host_la_LIBADD = libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
 

@@ -13,6 +13,7 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/memory.c snapshot/memory.h \
 	snapshot/mounts.c snapshot/mounts.h \
 	snapshot/overlay.c snapshot/overlay.h \
+	snapshot/pages.c snapshot/pages.h \
 	snapshot/places.c snapshot/places.h \
 	snapshot/privileges.c snapshot/privileges.h \
 	snapshot/probe.c snapshot/probe.h \
@@ -22,7 +23,7 @@ libfurca_snapshot_la_LIBADD = libfurca-wire.la libfurca-base.la $(CAP_LIBS) $(SE
 
 if HAVE_CHECK
 snapshot_tests = tests/unit/test_init tests/unit/test_cell tests/unit/test_fds \
-	tests/unit/test_memory tests/unit/test_privileges tests/unit/test_probe
+	tests/unit/test_memory tests/unit/test_pages tests/unit/test_privileges tests/unit/test_probe
 check_PROGRAMS += $(snapshot_tests)
 TESTS += $(snapshot_tests)
 snapshot_test_libs = libfurca-snapshot.la $(CHECK_LIBS)
@@ -36,6 +37,9 @@ snapshot_lab = tests/unit/copy_lab.h tests/unit/init_client.h tests/unit/clone_h
 tests_unit_test_fds_SOURCES = tests/unit/test_fds.c $(snapshot_lab)
 tests_unit_test_fds_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_fds_LDADD = $(snapshot_test_libs)
+tests_unit_test_pages_SOURCES = tests/unit/test_pages.c
+tests_unit_test_pages_CPPFLAGS = $(CHECK_CPPFLAGS)
+tests_unit_test_pages_LDADD = $(snapshot_test_libs)
 tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(snapshot_lab)
 tests_unit_test_memory_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_memory_LDADD = $(snapshot_test_libs)

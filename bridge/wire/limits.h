@@ -43,6 +43,7 @@
 
 /* Hosts */
 #define FURCA_MAX_HOST_FRAME (96U << 20)  /* bytes of one frame from a host: result, display and lists */
+#define FURCA_MAX_PAGE_RANGES 4096U	  /* ranges in one list of pages that a copy touched */
 #define FURCA_MAX_CAPABILITY (64U << 20)  /* bytes of one capability call's arguments or answer */
 #define FURCA_MAX_CAPABILITIES_OPEN 4096  /* capability calls under way from one session or copy */
 #define FURCA_MAX_NESTED 32		  /* stored functions that wait for one another, each in a process of its own */

@@ -37,6 +37,32 @@ def test_isolation_names_what_held(client):
     assert do(client, "print(x)")["stdout"] == "1\n"
 
 
+LOOK = """
+_before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+_n = sum(1 for one in data if one is not None)
+(_n, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - _before)
+"""
+
+
+def parked_read(client, session):
+    """A look from a copy that was parked ahead, and had the time to take its page faults: [result, faults]."""
+    answer = client.python(LOOK, session_name=session, state_mode="read_only")
+    return answer["result"] if answer["ok"] and answer["timing"]["fork_us"] == 0 else None
+
+
+def test_copies_take_faults_in_advance(client):
+    """A look at many objects writes to all of them, for it counts references: the next copy has those pages before it is asked."""
+    do(client, "import resource; data = [object() for i in range(200_000)]", "many")
+    first = read(client, LOOK, "many")["result"]
+    assert first[0] == 200_000 and first[1] > 512, first
+    later = eventually(lambda: (r := parked_read(client, "many")) is not None and r[1] < first[1] / 8 and r, 20, 0.2)
+    assert later[0] == 200_000, later
+    # The list outlives commits, and does not stand in the way of what is new.
+    do(client, "data.append(1)", "many")
+    again = eventually(lambda: (r := parked_read(client, "many")) is not None and r[1] < first[1] / 8 and r, 20, 0.2)
+    assert again[0] == 200_001, again
+
+
 def test_changes_list_files(client):
     do(client, "import os; open('kept','w').write('a'); open('gone','w').write('b'); os.makedirs('d', exist_ok=True); open('d/in','w').write('c')")
     answer = read(client, """

@@ -1,0 +1,50 @@
+#include "engine/prefetch.h"
+
+#include "bridge/wire/frame.h"
+#include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
+#include "engine/cgroup.h"
+#include "engine/host_proc.h"
+
+#include "base/banned.h"
+
+#define COPIES 64					/* that are told the same */
+#define MAX_BYTES (2 * FURCA_MAX_PAGE_RANGES * 16 + 64) /* two lists */
+
+void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view done)
+{
+	struct furca_value pages;
+
+	if (!furca_map_get(done, "pages", &pages) || pages.kind != FURCA_MAP || furca_view_size(pages.raw) > MAX_BYTES)
+		return;
+	furca_prefetch_done(prefetch);
+	(void)furca_buf_append(&prefetch->pages, pages.raw.at, furca_view_size(pages.raw));
+}
+
+/* What is taken in vain must not bring a session to its limit of memory. */
+static bool limited(const struct furca_host *copy)
+{
+	return copy->memory_limit || (copy->cgroup && furca_cgroup_memory_limit(copy->cgroup));
+}
+
+void furca_prefetch_tell(struct furca_prefetch *prefetch, struct furca_host *copy)
+{
+	FURCA_AUTO_BUF struct furca_buf frame = FURCA_BUF_INIT;
+	msgpack_packer pk;
+
+	if (prefetch->pages.len == 0 || prefetch->pages.failed || limited(copy))
+		return;
+	size_t at = furca_frame_begin(&frame, &pk, FURCA_HOST_WARM, 0, 1);
+	furca_pack_text(&pk, "pages");
+	furca_pack_raw(&pk, furca_buf_view(&prefetch->pages));
+	(void)furca_frame_end(&frame, at, 0);
+	(void)furca_host_send(copy, &frame, NULL, 0); /* one that has just died takes none */
+	if (++prefetch->copies == COPIES)
+		furca_prefetch_done(prefetch);
+}
+
+void furca_prefetch_done(struct furca_prefetch *prefetch)
+{
+	furca_buf_done(&prefetch->pages);
+	prefetch->copies = 0;
+}

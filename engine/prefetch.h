@@ -1,0 +1,30 @@
+/*
+ * Which page faults a session's reads had, told to its next parked copies, which take them before their call comes (snapshot/pages.h). A read that takes
+ * many faults in spite of that tells anew; after a while all is forgotten, so that no copy goes on taking pages that nobody looks at. Sessions with a limit
+ * of memory go without.
+ *
+ * Not for the session's own process after a commit: what a stateful call writes is mostly new memory, which is not shared with a snapshot, and of which
+ * nothing follows for the next call.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "bridge/wire/value.h"
+
+struct furca_host;
+
+struct furca_prefetch {
+	struct furca_buf pages; /* as DONE had it; empty: nothing is known */
+	unsigned copies;	/* that were told */
+};
+
+/* A run with more faults than that is worth a list: half a millisecond of them. */
+#define FURCA_PREFETCH_FAULTS 512
+
+/* From the DONE of a read. */
+void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view done);
+
+/* A parked copy stands. */
+void furca_prefetch_tell(struct furca_prefetch *prefetch, struct furca_host *copy);
+
+void furca_prefetch_done(struct furca_prefetch *prefetch);

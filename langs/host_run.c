@@ -1,0 +1,215 @@
+/*
+ * RUN and DONE: a call's output pipes put in place, its code run by the language, and what came of it packed. A read-only run that took many page
+ * faults says which pages (snapshot/pages.h), for the next copy.
+ */
+#include <errno.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "bridge/wire/frame.h"
+#include "bridge/wire/host.h"
+#include "bridge/wire/limits.h"
+#include "bridge/wire/pack.h"
+#include "langs/host_private.h"
+
+#include "base/banned.h"
+
+static void pack_bool(msgpack_packer *pk, const char *key, bool value)
+{
+	furca_pack_text(pk, key);
+	if (value)
+		msgpack_pack_true(pk);
+	else
+		msgpack_pack_false(pk);
+}
+
+/* Text that may be missing. */
+static void pack_buf_text(msgpack_packer *pk, const char *key, const struct furca_buf *text)
+{
+	furca_pack_text(pk, key);
+	if (text->len)
+		msgpack_pack_str_with_body(pk, text->data, text->len);
+	else
+		msgpack_pack_nil(pk);
+}
+
+static void done_free(struct furca_host_done *done)
+{
+	furca_buf_done(&done->error);
+	furca_buf_done(&done->suggestion);
+	furca_buf_done(&done->raised);
+	furca_buf_done(&done->unsent);
+	furca_buf_done(&done->result);
+	furca_fd_done(&done->memory);
+	furca_buf_done(&done->result_text);
+	furca_buf_done(&done->display);
+	furca_buf_done(&done->changes);
+	furca_pages_done(&done->pages);
+}
+
+static void pack_list(msgpack_packer *pk, const char *key, const struct furca_buf *list)
+{
+	furca_pack_text(pk, key);
+	msgpack_pack_bin(pk, list->len);
+	msgpack_pack_bin_body(pk, list->data, list->len);
+}
+
+static void pack_pages(msgpack_packer *pk, const struct furca_pages *pages)
+{
+	furca_pack_text(pk, "pages");
+	msgpack_pack_map(pk, 2);
+	pack_list(pk, "written", &pages->written);
+	pack_list(pk, "mapped", &pages->mapped);
+}
+
+static void send_done(struct furca_host *host, uint64_t call, const struct furca_host_done *done, int64_t run_us)
+{
+	msgpack_packer pk;
+	char text[FURCA_ERR_TEXT_MAX * 2];
+	bool hindered = done->hindrance.code != 0, pages = done->pages.written.len || done->pages.mapped.len;
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 14U + 2 * hindered + pages);
+
+	furca_pack_entry(&pk, "how", done->how ? done->how : "ok");
+	furca_pack_text(&pk, "exit_code");
+	msgpack_pack_int64(&pk, done->exit_code);
+	pack_buf_text(&pk, "error", &done->error);
+	pack_buf_text(&pk, "suggestion", &done->suggestion);
+	furca_host_pack_value(&pk, "raised", &done->raised);
+	pack_buf_text(&pk, "unsent", &done->unsent);
+	furca_host_pack_value(&pk, "result", &done->result);
+	pack_buf_text(&pk, "result_text", &done->result_text);
+	furca_host_pack_uint(&pk, "result_text_cut", done->result_text_cut);
+	furca_host_pack_value(&pk, "display", &done->display);
+	furca_host_pack_value(&pk, "changes", &done->changes);
+	pack_bool(&pk, "changed", done->changed);
+	if (hindered) {
+		furca_pack_entry(&pk, "hindrance", furca_err_describe(&done->hindrance, text, sizeof(text)));
+		furca_pack_entry(&pk, "remedy", furca_err_suggestion(&done->hindrance));
+	}
+	pack_bool(&pk, "redirected", host->attached || furca_output_redirected(&host->output) != 0);
+	furca_host_pack_uint(&pk, "run_us", (uint64_t)run_us);
+	if (pages)
+		pack_pages(&pk, &done->pages);
+	furca_host_send_frame(host, offset, &done->memory.n, done->memory.n >= 0);
+}
+
+/* A call that the host itself could not begin. */
+static void send_failed(struct furca_host *host, uint64_t call, const struct furca_err *err)
+{
+	struct furca_host_done done = {.how = "exception", .exit_code = 1, .changed = false, .memory = FURCA_FD_NONE};
+
+	(void)furca_buf_append_text(&done.error, err->text);
+	(void)furca_buf_append_text(&done.suggestion, furca_err_suggestion(err));
+	send_done(host, call, &done, 0);
+	done_free(&done);
+}
+
+static void run_parse(const struct furca_frame_view *frame, struct furca_host_run *ret)
+{
+	struct furca_value value;
+	uint64_t number;
+
+	*ret = (struct furca_host_run){.call = frame->call,
+				       .faults = UINT64_MAX,
+				       .max_result = FURCA_MAX_RESULT,
+				       .max_text = FURCA_MAX_RESULT,
+				       .memory = -1};
+	(void)furca_map_text(frame->body, "code", &ret->code);
+	(void)furca_map_text(frame->body, "label", &ret->label);
+	(void)furca_map_uint(frame->body, "faults", &ret->faults);
+	(void)furca_map_text(frame->body, "cwd", &ret->cwd);
+	if (furca_map_get(frame->body, "env", &value) && value.kind == FURCA_MAP)
+		ret->env = value.raw;
+	if (furca_map_get(frame->body, "function", &value) && value.kind == FURCA_MAP)
+		ret->function = value.raw;
+	(void)furca_map_bool(frame->body, "read_only", &ret->read_only);
+	(void)furca_map_text(frame->body, "frames", &ret->frames);
+	if (furca_map_uint(frame->body, "max_result", &number))
+		ret->max_result = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
+	if (furca_map_uint(frame->body, "max_text", &number))
+		ret->max_text = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
+}
+
+/* Leads the output to the call's pipes, unless it goes on with the last one's (`fds` NULL) or belongs to the program. 0 or -errno. */
+static int place_pipes(struct furca_host *host, struct furca_fd *fds, struct furca_err *err)
+{
+	int r = !fds || host->attached ? 0
+				       : furca_output_begin(&host->output, furca_fd_take(&fds[0]),
+							    furca_fd_take(&fds[1]), !host->lang->closed_stays);
+
+	if (r < 0)
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot put the call's output pipes in place");
+	return furca_fault(FURCA_FAULT_RUN_BEFORE) < 0
+		       ? furca_fail(err, FURCA_E_SYSTEM, EIO, "failure point run_before")
+		       : 0;
+}
+
+/* That needed no disk, of all threads. */
+static uint64_t page_faults(void)
+{
+	struct rusage usage;
+
+	return getrusage(RUSAGE_SELF, &usage) < 0 ? 0 : (uint64_t)usage.ru_minflt;
+}
+
+/* Whether what the call changed is to be kept: a snapshot may follow it. */
+static bool commits(const struct furca_host *host, const struct furca_host_run *run)
+{
+	return !run->read_only && !host->attached && host->role != FURCA_CLONE_STATELESS;
+}
+
+void furca_host_run(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds, size_t n_fds)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_host_done done = {.changed = true, .memory = FURCA_FD_NONE};
+	FURCA_AUTO_FD struct furca_fd memory = FURCA_FD_NONE;
+	struct furca_host_run run;
+	int64_t begin = furca_now_us();
+
+	if (n_fds % 2) /* the last one's */
+		memory = furca_fd_take(&fds[--n_fds]);
+	bool same = n_fds == 0 && !host->attached && furca_output_in_place(&host->output);
+
+	if (same && host->stirred && !host->parked) {
+		done.how = FURCA_HOST_HOW_PIPES;
+		send_done(host, frame->call, &done, 0);
+		return;
+	}
+	host->stirred = false;
+	if ((n_fds != 2 && !same) || host->parked) {
+		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
+				 host->parked ? "a parked snapshot runs no code" : "a call needs two pipes");
+		send_failed(host, frame->call, &err);
+		return;
+	}
+	if (place_pipes(host, same ? NULL : fds, &err) < 0) {
+		send_failed(host, frame->call, &err);
+		return;
+	}
+	run_parse(frame, &run);
+	run.memory = memory.n;
+	run.output[0] = host->attached ? fds[0].n : -1;
+	run.output[1] = host->attached ? fds[1].n : -1;
+	host->read_only = run.read_only;
+	if (host->role == FURCA_CLONE_COPY)
+		furca_clone_start_timers();
+	uint64_t faults = run.faults < UINT64_MAX ? page_faults() : 0;
+
+	host->lang->run(host->data, &run, &done);
+	if (!furca_host_is_self(host))
+		_exit(done.exit_code & 0xff); /* the user's code forked, and its child ran off the end of the code */
+	if (done.changed && commits(host, &run) && (!host->lang->may_hinder || host->lang->may_hinder(host->data)))
+		(void)furca_clone_hindered(&done.hindrance);
+	if (run.faults < UINT64_MAX && page_faults() - faults > run.faults)
+		(void)furca_pages_touched(&done.pages);
+	if (furca_fault(FURCA_FAULT_RUN_AFTER) < 0) {
+		done.how = "exception";
+		(void)furca_buf_append_text(&done.error, "failure point run_after");
+	}
+	send_done(host, run.call, &done, furca_now_us() - begin);
+	done_free(&done);
+	if (furca_fault(FURCA_FAULT_RUN_ANSWERED) < 0)
+		_exit(1);
+}

@@ -1,0 +1,127 @@
+#include "snapshot/pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/fd.h"
+#include "bridge/wire/limits.h"
+
+#include "base/banned.h"
+
+#ifndef MADV_POPULATE_READ /* Linux 5.14 */
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Of an entry of /proc/PID/pagemap, which is one word a page. */
+#define PRESENT (1ULL << 63)
+#define FILE_OR_SHARED (1ULL << 61)
+#define EXCLUSIVE (1ULL << 56)
+
+#define LOOKED_AT ((uint64_t)2 << 30) /* bytes of mappings */
+enum { WORDS = 4096 };		      /* read at once */
+
+struct scan {
+	int pagemap;
+	uint64_t page, left; /* bytes: of a page, that may be looked at still */
+	uint64_t written, mapped;
+	struct furca_pages *pages;
+};
+
+/* False: the list is full. */
+static bool note(struct furca_buf *list, uint64_t *bytes, uint64_t max, uint64_t at, uint64_t page)
+{
+	struct furca_page_range *last = NULL, next = {at, at + page};
+
+	if (*bytes + page > max)
+		return false;
+	*bytes += page;
+	if (list->len)
+		last = (struct furca_page_range *)(void *)(list->data + list->len) - 1;
+	if (last && last->end == at) {
+		last->end += page;
+		return true;
+	}
+	return list->len / sizeof(next) < FURCA_MAX_PAGE_RANGES && furca_buf_append(list, &next, sizeof(next)) == 0;
+}
+
+static int scan_mapping(struct scan *scan, uint64_t start, uint64_t end)
+{
+	static uint64_t words[WORDS];
+
+	if (end - start > scan->left)
+		return 0;
+	scan->left -= end - start;
+	while (start < end) {
+		size_t want = (size_t)FURCA_MIN((end - start) / scan->page, (uint64_t)WORDS);
+		ssize_t n = pread(scan->pagemap, words, want * sizeof(*words),
+				  (off_t)(start / scan->page * sizeof(*words)));
+
+		if (n <= 0)
+			return n < 0 ? -errno : 0;
+		for (size_t i = 0; i < (size_t)n / sizeof(*words); i++, start += scan->page) {
+			if (!(words[i] & PRESENT))
+				continue;
+			if (words[i] & FILE_OR_SHARED)
+				(void)note(&scan->pages->mapped, &scan->mapped, FURCA_PAGES_MAPPED, start, scan->page);
+			else if (words[i] & EXCLUSIVE)
+				(void)note(&scan->pages->written, &scan->written, FURCA_PAGES_WRITTEN, start,
+					   scan->page);
+		}
+	}
+	return 0;
+}
+
+int furca_pages_touched(struct furca_pages *ret)
+{
+	FURCA_AUTO_FD struct furca_fd pagemap = furca_fd_own(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+	FILE *maps = pagemap.n < 0 ? NULL : fopen("/proc/self/maps", "re");
+	char line[512];
+	int r = maps ? 0 : -errno;
+
+	*ret = (struct furca_pages){FURCA_BUF_INIT, FURCA_BUF_INIT};
+	struct scan scan = {
+		.pagemap = pagemap.n, .page = (uint64_t)sysconf(_SC_PAGESIZE), .left = LOOKED_AT, .pages = ret};
+	while (r == 0 && fgets(line, sizeof(line), maps)) {
+		unsigned long start, end;
+		char mode[5];
+
+		if (sscanf(line, "%lx-%lx %4s", &start, &end, mode) != 3 || mode[0] != 'r' || mode[3] != 'p')
+			continue;	  /* shared mappings are never shared with a clone */
+		if (!strstr(line, " [v")) /* [vdso], [vvar], [vsyscall]: the kernel's */
+			r = scan_mapping(&scan, start, end);
+	}
+	if (maps)
+		(void)fclose(maps);
+	if (r < 0)
+		furca_pages_done(ret);
+	return r;
+}
+
+void furca_pages_take(struct furca_view list, bool write)
+{
+	uint64_t left = write ? FURCA_PAGES_WRITTEN : FURCA_PAGES_MAPPED;
+	size_t n = FURCA_MIN(furca_view_size(list) / sizeof(struct furca_page_range), (size_t)FURCA_MAX_PAGE_RANGES);
+
+	for (size_t i = 0; i < n; i++) {
+		struct furca_page_range range;
+
+		memcpy(&range, list.at + i * sizeof(range), sizeof(range));
+		if (range.end <= range.start || range.end - range.start > left)
+			continue;
+		left -= range.end - range.start;
+		(void)madvise((void *)(uintptr_t)range.start, (size_t)(range.end - range.start),
+			      write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+	}
+}
+
+void furca_pages_done(struct furca_pages *pages)
+{
+	furca_buf_done(&pages->written);
+	furca_buf_done(&pages->mapped);
+}
