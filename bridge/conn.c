@@ -110,7 +110,19 @@ int furca_conn_refuse(struct furca_conn *conn, uint64_t msgid, const char *code,
 	return queue_error(conn, &msgid, code, text);
 }
 
-int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view result)
+/* What goes with the message that begins at `mark`. */
+static void attach(struct furca_conn *conn, size_t mark, struct furca_fd *memory)
+{
+	if (memory && memory->n >= 0)
+		conn->out_memories[conn->n_out_memories++] = (struct furca_conn_memory){mark, furca_fd_take(memory)};
+}
+
+static bool room_for(const struct furca_conn *conn, const struct furca_fd *memory)
+{
+	return !memory || memory->n < 0 || conn->n_out_memories < FURCA_MAX_MEMORIES;
+}
+
+int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view result, struct furca_fd *memory)
 {
 	size_t mark = conn->out.len;
 	msgpack_packer pk;
@@ -118,6 +130,10 @@ int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view
 	if (furca_view_size(result) > FURCA_MAX_ANSWER)
 		return furca_conn_refuse(conn, msgid, "limit", "The answer has %zu bytes, at most %u are sent",
 					 furca_view_size(result), FURCA_MAX_ANSWER);
+	if (!room_for(conn, memory))
+		return furca_conn_refuse(conn, msgid, "limit",
+					 "Arrays of %u answers wait to be read; read them, then call again",
+					 FURCA_MAX_MEMORIES);
 	if (!furca_idmap_remove(&conn->in_flight, msgid) || conn->state != FURCA_CONN_OPEN)
 		return 0;
 	furca_packer(&pk, &conn->out);
@@ -130,6 +146,8 @@ int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view
 	/* An answer that cannot be queued would leave its caller waiting for ever: better no connection than a silent one. */
 	if (r < 0)
 		furca_conn_step(conn, FURCA_CONN_GONE);
+	else
+		attach(conn, mark, memory);
 	return r;
 }
 
@@ -143,7 +161,7 @@ static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char
 		return -EPIPE;
 	if (furca_conn_queued(conn) + furca_view_size(params) > FURCA_MAX_QUEUED_OUT)
 		return -ENOBUFS;
-	if (memory && memory->n >= 0 && conn->n_out_memories == FURCA_MAX_MEMORIES)
+	if (!room_for(conn, memory))
 		return -EAGAIN;
 	furca_packer(&pk, &conn->out);
 	msgpack_pack_array(&pk, msgid ? 4 : 3);
@@ -154,8 +172,8 @@ static int queue_call(struct furca_conn *conn, const uint32_t *msgid, const char
 	msgpack_pack_array(&pk, 1);
 	(void)furca_buf_append(&conn->out, params.at, furca_view_size(params));
 	int r = end_message(conn, mark);
-	if (r == 0 && memory && memory->n >= 0)
-		conn->out_memories[conn->n_out_memories++] = (struct furca_conn_memory){mark, furca_fd_take(memory)};
+	if (r == 0)
+		attach(conn, mark, memory);
 	return r;
 }
 

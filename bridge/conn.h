@@ -71,10 +71,10 @@ void furca_conn_sent(struct furca_conn *conn, size_t n);
 void furca_conn_step(struct furca_conn *conn, enum furca_conn_event event);
 
 /*
- * Queues the result of a request. One that is not in flight is dropped; a result over FURCA_MAX_ANSWER becomes a refusal. 0 or
- * -errno; where memory is out the connection is broken.
+ * Queues the result of a request; `memory` is that of its arrays (taken where it goes; NULL: none). One that is not in flight is dropped; a result over
+ * FURCA_MAX_ANSWER, and one for whose memory there is no room, becomes a refusal. 0 or -errno; where memory is out the connection is broken.
  */
-int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view result);
+int furca_conn_answer(struct furca_conn *conn, uint64_t msgid, struct furca_view result, struct furca_fd *memory);
 
 /* Queues an `error` {code, message}: a word of doc/protocol.md and a sentence. */
 int furca_conn_refuse(struct furca_conn *conn, uint64_t msgid, const char *code, const char *format, ...)

@@ -53,7 +53,7 @@ static void answer_buf(struct furca_peer *peer, uint64_t msgid, const struct fur
 	if (buf->failed)
 		(void)furca_conn_refuse(&peer->conn, msgid, "limit", "Memory is out");
 	else
-		(void)furca_conn_answer(&peer->conn, msgid, furca_buf_view(buf));
+		(void)furca_conn_answer(&peer->conn, msgid, furca_buf_view(buf), NULL);
 }
 
 /* The refusal form of a request that the bridge itself serves. */
@@ -141,7 +141,36 @@ static void serve_object(struct furca_peer *peer, uint64_t msgid, enum furca_met
 	if (r < 0)
 		answer_refusal(peer, msgid, &e, args);
 	else if (!calls)
-		(void)furca_conn_answer(&peer->conn, msgid, (struct furca_view){done, done + sizeof(done)});
+		(void)furca_conn_answer(&peer->conn, msgid, (struct furca_view){done, done + sizeof(done)}, NULL);
+}
+
+/* A function's arguments may hold arrays, and so may its value, where the client takes some. */
+static int check_frames(struct furca_peer *peer, struct furca_view args, struct furca_err *err)
+{
+	struct furca_fd *memory = &peer->conn.memory;
+	struct furca_value frames;
+
+	if (memory->n >= 0 && furca_memory_check(memory->n) < 0)
+		furca_fd_done(memory); /* then it is missing */
+	if (furca_value_has_ext(args, FURCA_EXT_FRAME) && memory->n < 0)
+		return furca_fail(err, FURCA_E_VALIDATION, 0,
+				  "An array came without its memory: a sealed memfd beside the message.");
+	if (!peer->frames && furca_map_get(args, "frames", &frames) && frames.kind != FURCA_NIL)
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+					  "Remove frames (or say frames: true in hello first).",
+					  "This connection takes no arrays, which frames asks for.");
+	return 0;
+}
+
+static void serve_function(struct furca_peer *peer, uint64_t msgid, struct furca_view args)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (check_frames(peer, args, &err) < 0)
+		answer_refusal(peer, msgid, &err, args);
+	else
+		furca_engine_request(peer->server->engine, peer->id, msgid, FURCA_METHOD_call_function, args,
+				     &peer->conn.memory);
 }
 
 static void on_request(void *user, uint64_t msgid, enum furca_method method, struct furca_view args)
@@ -156,8 +185,10 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 		serve_object(peer, msgid, method, args);
 	else if (method == FURCA_METHOD_attach_session)
 		furca_engine_attach(peer->server->engine, peer->id, msgid, args, furca_fd_take(&peer->conn.memory));
+	else if (method == FURCA_METHOD_call_function)
+		serve_function(peer, msgid, args);
 	else
-		furca_engine_request(peer->server->engine, peer->id, msgid, method, args);
+		furca_engine_request(peer->server->engine, peer->id, msgid, method, args, NULL);
 }
 
 static void on_response(void *user, uint64_t msgid, const struct furca_value *error, const struct furca_value *result)
@@ -173,12 +204,13 @@ static const struct furca_conn_events conn_events = {.request = on_request, .res
 
 /* ------------------------------------------------------------------------------------------------- what the engine says */
 
-static void engine_answer(void *user, furca_client_id client, uint64_t msgid, struct furca_view result)
+static void engine_answer(void *user, furca_client_id client, uint64_t msgid, struct furca_view result,
+			  struct furca_fd *memory)
 {
 	struct furca_peer *peer = peer_of(user, client);
 
 	if (peer) {
-		(void)furca_conn_answer(&peer->conn, msgid, result);
+		(void)furca_conn_answer(&peer->conn, msgid, result, memory);
 		furca_peer_flush_soon(peer);
 	}
 }
@@ -273,6 +305,11 @@ static void caps_done(void *user, uint64_t id, struct furca_view value, struct f
 	furca_engine_capability_done(server->engine, id, value, error, memory);
 }
 
+static void caps_answer(void *user, uint64_t client, uint64_t msgid, struct furca_view result)
+{
+	engine_answer(user, client, msgid, result, NULL);
+}
+
 static void caps_release(void *user, uint64_t client, struct furca_view params)
 {
 	engine_notify(user, client, "release", params);
@@ -296,7 +333,7 @@ static const struct furca_caps_events caps_events = {.send = caps_send,
 						     .release = caps_release,
 						     .let_go = caps_let_go,
 						     .object_call = caps_object_call,
-						     .answer = engine_answer,
+						     .answer = caps_answer,
 						     .done = caps_done};
 
 /* ------------------------------------------------------------------------------------------------------------- accepting */

@@ -126,7 +126,7 @@ static void deliver(struct furca_call *call, const struct furca_buf *value)
 					 furca_buf_view(&call->done), &call->result_memory);
 	}
 	if (!call->origin && !call->client_gone)
-		furca_engine_answer(engine, call->client, call->msgid, value);
+		furca_engine_answer_with(engine, call->client, call->msgid, value, &call->result_memory);
 }
 
 void furca_call_finish(struct furca_call *call)

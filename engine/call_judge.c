@@ -10,6 +10,8 @@
 
 #include "base/banned.h"
 
+#define MAX_WHY ((size_t)1000) /* bytes of a host's own words */
+
 static void add_suggestion(struct furca_call *call, struct furca_view suggestion)
 {
 	if (furca_view_size(suggestion) && call->suggestion.len)
@@ -59,9 +61,21 @@ static void judge_done(struct furca_call *call, struct furca_view body)
 	}
 }
 
+/* Why a client that takes arrays has the text of the value alone. */
+static void note_unsent(struct furca_call *call, struct furca_view body)
+{
+	struct furca_view why;
+
+	if (!call->origin && furca_map_text(body, "unsent", &why) && furca_view_size(why))
+		(void)furca_buf_printf(&call->suggestion, "%sThe value was not sent, only its text: %.*s",
+				       call->suggestion.len ? " " : "", (int)FURCA_MIN(furca_view_size(why), MAX_WHY),
+				       (const char *)why.at);
+}
+
 void furca_call_judge(struct furca_call *call, struct furca_view body)
 {
 	judge_done(call, body);
+	note_unsent(call, body);
 	if (call->host)
 		furca_exceeded_explain(call, call->host);
 }

@@ -24,8 +24,8 @@
 
 #include "base/banned.h"
 
-void furca_engine_answer(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
-			 const struct furca_buf *buf)
+void furca_engine_answer_with(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
+			      const struct furca_buf *buf, struct furca_fd *memory)
 {
 	if (buf->failed) {
 		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
@@ -33,10 +33,16 @@ void furca_engine_answer(struct furca_engine *engine, furca_client_id client, ui
 
 		(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for the answer");
 		furca_result_refusal((struct furca_view){NULL, NULL}, NULL, &err, true, &out);
-		engine->events.answer(engine->user, client, msgid, furca_buf_view(&out));
+		engine->events.answer(engine->user, client, msgid, furca_buf_view(&out), NULL);
 		return;
 	}
-	engine->events.answer(engine->user, client, msgid, furca_buf_view(buf));
+	engine->events.answer(engine->user, client, msgid, furca_buf_view(buf), memory);
+}
+
+void furca_engine_answer(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
+			 const struct furca_buf *buf)
+{
+	furca_engine_answer_with(engine, client, msgid, buf, NULL);
 }
 
 static bool venv_known(void *user, uint64_t venv)

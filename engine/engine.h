@@ -40,8 +40,12 @@ struct furca_engine_config {
 
 /* What the engine tells the bridge. `user` is the pointer given to furca_engine_new. */
 struct furca_engine_events {
-	/* The answer to a request: `result` is one packed value. Called once for every furca_engine_request, also from within it. */
-	void (*answer)(void *user, furca_client_id client, uint64_t msgid, struct furca_view result);
+	/*
+	 * The answer to a request: `result` is one packed value, `memory` that of arrays in it (taken; NULL: none). Called once for every
+	 * furca_engine_request, also from within it.
+	 */
+	void (*answer)(void *user, furca_client_id client, uint64_t msgid, struct furca_view result,
+		       struct furca_fd *memory);
 	/* A notification: method "output" or "env_progress", `params` one packed map. */
 	void (*notify)(void *user, furca_client_id client, const char *method, struct furca_view params);
 	/*
@@ -71,10 +75,11 @@ void furca_engine_stop(struct furca_engine *engine, void (*done)(void *user), vo
 
 /*
  * A request: `args` is one packed map (already bounded and well formed). Every method of messages.def but hello and
- * register_capabilities, which are the bridge's, and attach_session, which is below. Always answered through events.answer.
+ * register_capabilities, which are the bridge's, and attach_session, which is below. `memory`: of arrays among a function's arguments, may be
+ * taken. Always answered through events.answer; with arrays only where call_function asked for them by `frames`.
  */
 void furca_engine_request(struct furca_engine *engine, furca_client_id client, uint64_t msgid, enum furca_method method,
-			  struct furca_view args);
+			  struct furca_view args, struct furca_fd *memory);
 
 /*
  * The request attach_session, with the descriptor that came beside it (handed over; none: empty): the engine's end of a SOCK_STREAM socketpair

@@ -93,6 +93,10 @@ void furca_engine_coordinates(struct furca_engine *engine, struct furca_coordina
 void furca_engine_answer(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
 			 const struct furca_buf *buf);
 
+/* The same with the memory of arrays in it (taken; none: empty). */
+void furca_engine_answer_with(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
+			      const struct furca_buf *buf, struct furca_fd *memory);
+
 /* Called whenever a process or session may have been the last one, while stopping. */
 void furca_engine_check_stopped(struct furca_engine *engine);
 

@@ -10,11 +10,12 @@
 
 #include "base/banned.h"
 
-/* Keys of call_function that are passed on as execute's; the first three are the function's own. */
-static const char *const call_keys[] = {
-	"name",	 "args",   "kwargs", "state_mode", "session_id",       "session_name", "timeout_s", "on_error",
-	"retry", "limits", "cwd",    "env_vars",   "max_output_bytes", "stream",       "isolation", "within"};
-#define OWN_KEYS 3
+/* Keys of call_function that are passed on as execute's, but for the first ones, the function's own. */
+static const char *const call_keys[] = {"name",	      "args",	      "kwargs",	   "frames",	       "state_mode",
+					"session_id", "session_name", "timeout_s", "on_error",	       "retry",
+					"limits",     "cwd",	      "env_vars",  "max_output_bytes", "stream",
+					"isolation",  "within"};
+#define OWN_KEYS 4
 
 #define MAX_WHY ((size_t)4096)	/* bytes of a host's own words that are passed on */
 #define MAX_SHOWN ((size_t)200) /* bytes of a value's text */
@@ -102,15 +103,16 @@ static void pack_coordinate(struct furca_buf *out, const struct furca_function *
 }
 
 int furca_function_call_client(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
-			       struct furca_view args, struct furca_err *err)
+			       struct furca_view args, struct furca_fd *memory, struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf coordinate = FURCA_BUF_INIT;
 	FURCA_AUTO_BUF struct furca_buf packed = FURCA_BUF_INIT;
-	struct furca_view name, positional, named;
+	struct furca_view name, positional, named, frames = {0};
 	struct furca_function *function;
 	int r = furca_method_known(args, call_keys, FURCA_COUNT(call_keys), err);
 
 	if (r < 0 || (r = furca_method_text(args, "name", true, 4096, &name, err)) < 0 ||
+	    (r = furca_method_text(args, "frames", false, 4096, &frames, err)) < 0 ||
 	    (r = read_arguments(args, &positional, &named, err)) < 0)
 		return r;
 	function = furca_function_find(functions, name);
@@ -124,6 +126,8 @@ int furca_function_call_client(struct furca_functions *functions, furca_client_i
 			       &(struct furca_function_call){.args = furca_buf_view(&coordinate),
 							     .function = furca_buf_view(&packed),
 							     .received = args,
+							     .frames = frames,
+							     .memory = memory,
 							     .capabilities = function->capabilities,
 							     .client = client,
 							     .msgid = msgid});

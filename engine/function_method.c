@@ -340,7 +340,7 @@ static int remove_function(struct furca_functions *functions, furca_client_id cl
 }
 
 void furca_functions_request(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
-			     enum furca_method method, struct furca_view args)
+			     enum furca_method method, struct furca_view args, struct furca_fd *memory)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	int r = -EINVAL;
@@ -354,7 +354,7 @@ void furca_functions_request(struct furca_functions *functions, furca_client_id 
 	else if (method == FURCA_METHOD_remove_function)
 		r = remove_function(functions, client, msgid, args, &err);
 	else
-		r = furca_function_call_client(functions, client, msgid, args, &err);
+		r = furca_function_call_client(functions, client, msgid, args, memory, &err);
 	if (r < 0 && method == FURCA_METHOD_call_function) {
 		FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 

@@ -70,4 +70,4 @@ int furca_function_unknown(const struct furca_functions *functions, struct furca
 
 /* function_call.c: call_function. 0, or -errno where it is to be refused. */
 int furca_function_call_client(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
-			       struct furca_view args, struct furca_err *err);
+			       struct furca_view args, struct furca_fd *memory, struct furca_err *err);

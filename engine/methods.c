@@ -226,7 +226,7 @@ static void selected(struct furca_engine *engine, enum furca_method method, furc
 }
 
 void furca_engine_request(struct furca_engine *engine, furca_client_id client, uint64_t msgid, enum furca_method method,
-			  struct furca_view args)
+			  struct furca_view args, struct furca_fd *memory)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_call_request call = {
@@ -251,7 +251,7 @@ void furca_engine_request(struct furca_engine *engine, furca_client_id client, u
 	case FURCA_METHOD_list_functions:
 	case FURCA_METHOD_remove_function:
 	case FURCA_METHOD_call_function:
-		furca_functions_request(engine->functions, client, msgid, method, args);
+		furca_functions_request(engine->functions, client, msgid, method, args, memory);
 		break;
 	case FURCA_METHOD_cancel:
 	case FURCA_METHOD_list_sessions:

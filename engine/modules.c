@@ -17,7 +17,7 @@ static void answer(void *user, furca_client_id client, uint64_t msgid, struct fu
 {
 	struct furca_engine *engine = user;
 
-	engine->events.answer(engine->user, client, msgid, result);
+	engine->events.answer(engine->user, client, msgid, result, NULL);
 }
 
 static void progress(void *user, furca_client_id client, uint64_t venv_id, const char *text)

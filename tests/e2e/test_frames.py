@@ -154,6 +154,37 @@ def test_who_did_not_ask_is_not_sent_any(offering, engine):
     assert r.stdout == "refused\n" and "array" in r.stderr
 
 
+def test_arguments_and_values_of_functions(offering, engine):
+    """call_function takes arrays and gives some, in every mode; where the client takes none it has the text."""
+    source = "def twice(x, more=None):\n    return [x * 2, {'more': more}]"
+    offering.add_function("twice", source)
+    frame = pandas.DataFrame(FRAME)
+    for mode in ("stateful", "stateless"):
+        result = offering.call_function("twice", numpy.arange(6.0).reshape(2, 3), more=frame, state_mode=mode)
+        assert result.value[0].tolist() == [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
+        pandas.testing.assert_frame_equal(result.value[1]["more"], frame)
+    large = offering.call_function("twice", numpy.ones(5_000_000), state_mode="stateless").value[0]
+    assert large.shape == (5_000_000,) and large.sum() == 10_000_000
+    calls = [offering._start("call_function", {"name": "twice", "args": [numpy.full(1000, i)], "frames": _frames.versions(), "state_mode": "stateless"})
+             for i in range(12)]
+    assert [int(offering._kept.back(call._future.result(60)["result"])[0][7]) for call in calls] == [2 * i for i in range(12)]
+    plain = engine.client()
+    offering.add_function("ones", "def ones(n):\n    import numpy\n    return numpy.ones(n)")
+    answer = plain.call("call_function", name="ones", args=[2])
+    assert answer["ok"] and answer["result"] is None and answer["result_text"] == "array([1., 1.])", answer
+    refused = plain.call("call_function", name="ones", args=[2], frames=_frames.versions())
+    assert refused["error_type"] == "validation" and refused["suggestion"].startswith("Remove frames"), refused
+    assert furca.suggestions.correct(plain.call, {"name": "ones", "args": [2], "frames": ""}, refused["suggestion"]) == {"name": "ones", "args": [2]}
+    offering.remove_function("ones")
+    offering.remove_function("twice")
+
+
+def test_an_argument_without_its_memory_is_refused(engine):
+    import msgpack
+    refused = engine.client().call("call_function", name="none", args=[msgpack.ExtType(3, _frames.dump(numpy.ones(2), []))])
+    assert refused["error_type"] == "validation" and "memory" in refused["error"], refused
+
+
 def test_versions_are_named_where_it_cannot_be_read(offering):
     code = "import sys\nclass No:\n    def find_spec(self, name, path=None, target=None):\n        if name.partition('.')[0] == 'numpy': raise ImportError(name)\n"
     code += "sys.meta_path.insert(0, No())\ntry:\n    capabilities.give()\nexcept ImportError as e:\n    print(e)"

@@ -55,7 +55,7 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 	}
 	if (method == FURCA_METHOD_cancel && furca_map_get(args, "handle", &name) && name.kind == FURCA_STR)
 		furca_caps_release(w->caps, name.bytes);
-	(void)furca_conn_answer(&w->conn, msgid, args);
+	(void)furca_conn_answer(&w->conn, msgid, args, NULL);
 }
 
 static void on_response(void *user, uint64_t msgid, const struct furca_value *error, const struct furca_value *result)

@@ -59,7 +59,7 @@ static void answer_execute(uint64_t msgid, const char *out)
 	msgpack_pack_int(&pk, 4);
 	text(&pk, "session_name");
 	text(&pk, "audit");
-	ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid, furca_buf_view(&buf)), 0);
+	ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid, furca_buf_view(&buf), NULL), 0);
 	furca_buf_done(&buf);
 }
 
@@ -143,18 +143,19 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 		on_execute(msgid, args);
 	} else if (method == FURCA_METHOD_cancel) {
 		ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid,
-						   (struct furca_view){cancelled, cancelled + sizeof(cancelled) - 1}),
+						   (struct furca_view){cancelled, cancelled + sizeof(cancelled) - 1},
+						   NULL),
 				 0);
 		answer_execute(peer.waiting, "cancelled");
 	} else if (method == FURCA_METHOD_register_capabilities) {
-		ck_assert_int_eq(
-			furca_conn_answer(&peer.conn, msgid,
-					  (struct furca_view){registered, registered + sizeof(registered) - 1}),
-			0);
+		ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid,
+						   (struct furca_view){registered, registered + sizeof(registered) - 1},
+						   NULL),
+				 0);
 	} else if (method == FURCA_METHOD_stats) {
 		/* never answered */
 	} else {
-		ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid, args), 0);
+		ck_assert_int_eq(furca_conn_answer(&peer.conn, msgid, args, NULL), 0);
 	}
 }
 

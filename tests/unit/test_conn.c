@@ -26,7 +26,7 @@ static void on_request(void *user, uint64_t msgid, enum furca_method method, str
 	seen.method = method;
 	seen.args_size = furca_view_size(args);
 	if (seen.answer_at_once)
-		ck_assert_int_eq(furca_conn_answer(user, msgid, args), 0);
+		ck_assert_int_eq(furca_conn_answer(user, msgid, args, NULL), 0);
 }
 
 static void on_response(void *user, uint64_t msgid, const struct furca_value *error, const struct furca_value *result)
@@ -115,15 +115,17 @@ START_TEST(a_request_is_heard_and_answered)
 	ck_assert_uint_eq(seen.requests, 1);
 	ck_assert_int_eq(seen.method, FURCA_METHOD_execute);
 	ck_assert_uint_eq(conn.in_flight.count, 1);
-	ck_assert_int_eq(
-		furca_conn_answer(&conn, 7, (struct furca_view){(const uint8_t *)"\xc3", (const uint8_t *)"\xc3" + 1}),
-		0);
+	ck_assert_int_eq(furca_conn_answer(&conn, 7,
+					   (struct furca_view){(const uint8_t *)"\xc3", (const uint8_t *)"\xc3" + 1},
+					   NULL),
+			 0);
 	ck_assert_int_eq(answer(code, sizeof(code)), 7);
 	ck_assert_str_eq(code, "");
 	size_t n = conn.out.len;
-	ck_assert_int_eq(
-		furca_conn_answer(&conn, 7, (struct furca_view){(const uint8_t *)"\xc3", (const uint8_t *)"\xc3" + 1}),
-		0);
+	ck_assert_int_eq(furca_conn_answer(&conn, 7,
+					   (struct furca_view){(const uint8_t *)"\xc3", (const uint8_t *)"\xc3" + 1},
+					   NULL),
+			 0);
 	ck_assert_uint_eq(conn.out.len, n); /* once */
 	furca_buf_done(&buf);
 }

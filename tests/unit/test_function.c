@@ -135,7 +135,7 @@ static void request(enum furca_method method, const char *const *pairs)
 
 	pack_texts(&args, pairs);
 	furca_buf_clear(&last);
-	furca_functions_request(functions, 1, 2, method, furca_buf_view(&args));
+	furca_functions_request(functions, 1, 2, method, furca_buf_view(&args), NULL);
 	if (!last.len && method == FURCA_METHOD_add_function)
 		ck_assert_int_eq(furca_loop_run(loop, NULL), 0);
 }

@@ -24,18 +24,18 @@ struct furca_engine {
 static struct furca_engine stand_in;
 
 void furca_engine_request(struct furca_engine *engine, furca_client_id client, uint64_t msgid, enum furca_method method,
-			  struct furca_view args)
+			  struct furca_view args, struct furca_fd *memory)
 {
 	if (method == FURCA_METHOD_cancel)
 		furca_loop_end(engine->loop);
-	furca_server_events.answer(engine->server, client, msgid, args);
+	furca_server_events.answer(engine->server, client, msgid, args, NULL);
 }
 
 void furca_engine_attach(struct furca_engine *engine, furca_client_id client, uint64_t msgid, struct furca_view args,
 			 struct furca_fd channel)
 {
 	furca_fd_done(&channel);
-	furca_server_events.answer(engine->server, client, msgid, args);
+	furca_server_events.answer(engine->server, client, msgid, args, NULL);
 }
 
 void furca_engine_client_gone(struct furca_engine *engine, furca_client_id client)

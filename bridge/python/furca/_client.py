@@ -127,7 +127,7 @@ class Engine:
 
     def _send(self, message: List[Any], descriptor: int = -1) -> None:
         """`descriptor` goes beside the message, and is closed."""
-        buffers: Optional[List[Any]] = [] if self._frames and message[0] == 1 else None
+        buffers: Optional[List[Any]] = [] if self._frames and (message[0] == 1 or message[2] == "call_function") else None
         data = pack(message, buffers)
         memory = _frames.store(buffers) if buffers else descriptor
         try:
@@ -314,9 +314,13 @@ class Engine:
 
     def call_function(self, name: str, *args: Any, state_mode: Optional[str] = None, session: SessionKey = None,
                       timeout_s: Optional[float] = None, **kwargs: Any) -> Result:
-        """Calls a stored function; keyword arguments other than these are the function's own."""
-        return self._checked("call_function", name=name, args=list(args), kwargs=kwargs, state_mode=state_mode,
-                             timeout_s=timeout_s, within=within(self), **session_arguments(session))
+        """Calls a stored function; keyword arguments other than these are the function's own. With Engine(frames=True) arrays and frames
+        may be among them, and be its value."""
+        answer = self.call("call_function", name=name, args=list(args), kwargs=kwargs, state_mode=state_mode, timeout_s=timeout_s,
+                           frames=_frames.versions() if self._frames else None, within=within(self), **session_arguments(session))
+        if self._frames and "result" in answer:
+            answer["result"] = self._kept.back(answer["result"])
+        return checked(answer, self.raise_errors)
 
     def functions(self) -> List[Dict[str, Any]]:
         return list(self._checked("list_functions")["functions"])
