@@ -189,6 +189,44 @@ def test_one_session_at_its_limit_harms_no_other(client):
     assert not busy.wait(30)["ok"]
 
 
+def with_memory(new_engine, **config):
+    """An engine whose sessions may have that much together; skips where nothing could hold them to it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(config, file)
+        file.flush()
+        client = new_engine("--config", file.name).client()
+    if not client.call("stats")["memory_limit_bytes"]:
+        pytest.skip("no writable control group")
+    return client
+
+
+@pytest.mark.parametrize("policy", ["auto", "always"])
+def test_snapshots_by_policy_when_memory_is_short(new_engine, policy):
+    """`auto` weighs the state against what is free: earlier snapshots go, then none is made; `always` keeps to its word."""
+    client = with_memory(new_engine, max_memory_bytes=700 * MIB, snapshots=policy)
+    for n in range(3):
+        assert stateful(client, f"x = {n}", session_name="s")["ok"]
+    time.sleep(0.2)  # memory is looked at ten times a second
+    assert stateful(client, "big = bytearray(b'x') * 580_000_000", session_name="s")["ok"]
+    session, = client.call("list_sessions")["sessions"]
+    if policy == "always":
+        assert session["undo_depth"] == 4, session
+        assert client.call("undo", session_name="s", steps=2)["ok"]
+        assert stateful(client, "x, 'big' in globals()", session_name="s")["result"] == [1, False]
+        return
+    assert session["undo_depth"] <= 1, session
+    refused = client.call("undo", session_name="s", steps=3)
+    assert not refused["ok"] and "older states were dropped" in refused["error"], refused
+    died = stateful(client, "import os; os.abort()", session_name="s")
+    assert died["state"] == "rolled_back" and "later changes are lost" in died["error"], died
+    # With the memory free again, the next change is kept as before.
+    time.sleep(0.2)
+    assert stateful(client, "x = 'kept'", session_name="s")["ok"]
+    died = stateful(client, "import os; os.abort()", session_name="s")
+    assert died["state"] == "rolled_back" and "what it was before the call" in died["error"], died
+    assert stateful(client, "x", session_name="s")["result"] == "kept"
+
+
 def test_all_together_are_bounded(new_engine):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as config:
         json.dump({"max_memory_bytes": 400 * MIB, "max_processes": 200}, config)
