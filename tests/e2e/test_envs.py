@@ -150,7 +150,7 @@ def test_who_times_out_cancels_the_build(engine, client, package):
         answer = client.python("1", timeout=60, venv_id=venv, timeout_s=2.5, **where)
         assert answer["error_type"] == "timeout" and "environment" in answer["error"], answer
         assert eventually(lambda: not [c for c in engine.processes().values() if "envtool" in c or "backend" in c or "pip" in c], 10), engine.processes()
-    assert listed(client, venv)["state"] == "declared"
+    assert eventually(lambda: listed(client, venv)["state"] == "declared", 10)
     assert not client.call("list_sessions")["sessions"]
 
 
