@@ -320,6 +320,15 @@ static void on_end(void *owner, int reason)
 	furca_lane_free(owner);
 }
 
+/* The socket was full when the bell rang for it: whoever has looked meanwhile has found less than comes now. */
+static void on_sent(void *owner)
+{
+	struct lane *lane = owner;
+
+	if (lane->ring.memory)
+		(void)furca_ring_ring(&lane->ring, true);
+}
+
 /* `memory`: borrowed, of a lane with shared memory; -1: none. */
 static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd, int memory)
 {
@@ -348,6 +357,8 @@ static void open_lane(struct furca_lanes *lanes, char kind, struct furca_fd fd, 
 		lane->next->prev = &lane->next;
 	lanes->first = lane;
 	lanes->count++;
+	if (memory >= 0)
+		furca_stream_tell_sent(&lane->stream, on_sent);
 	if (memory >= 0 && furca_lane_ring_open(lane, memory) < 0)
 		furca_lane_free(lane);
 }

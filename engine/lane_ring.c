@@ -83,10 +83,14 @@ bool furca_lane_ring_turn(struct lane *lane)
 
 int furca_lane_ring_open(struct lane *lane, int memory)
 {
-	int r = furca_ring_open(&lane->ring, memory);
+	struct furca_stream_group *group = &lane->lanes->held;
+	int r = group->held + FURCA_RING_MEMORY > group->max ? -ENOBUFS : furca_ring_open(&lane->ring, memory);
 
+	if (r < 0)
+		return r;
+	group->held += FURCA_RING_MEMORY;
 	/* Not at once: what is in it already may end the lane, which its caller has only begun. */
-	return r < 0 ? r : furca_loop_defer(lane->lanes->engine->loop, on_bell, lane, &lane->ring_op);
+	return furca_loop_defer(lane->lanes->engine->loop, on_bell, lane, &lane->ring_op);
 }
 
 bool furca_lane_ring_send(struct lane *lane, const struct furca_buf *frame)
@@ -108,4 +112,5 @@ void furca_lane_ring_done(struct lane *lane)
 	furca_loop_drop(lane->lanes->engine->loop, &lane->ring_op);
 	(void)furca_ring_ring(&lane->ring, true); /* the end shows on the socket */
 	furca_ring_done(&lane->ring);
+	lane->lanes->held.held -= FURCA_RING_MEMORY;
 }

@@ -192,10 +192,13 @@ static int flush(struct furca_stream *s)
 static void writable(void *owner, unsigned revents)
 {
 	struct furca_stream *s = owner;
+	size_t waited = s->waiting;
 	int r = flush(s);
 
 	if (r != -EAGAIN)
 		furca_loop_drop(s->loop, &s->write_op);
+	if (s->sent && s->waiting < waited)
+		s->sent(s->owner);
 	/* A peer that has gone is told by the reading side, after what it had still sent was read. */
 }
 
@@ -259,6 +262,11 @@ int furca_stream_open(struct furca_stream *s, struct furca_loop *loop, struct fu
 	}
 	s->loop = loop;
 	return 0;
+}
+
+void furca_stream_tell_sent(struct furca_stream *s, furca_stream_sent_fn *sent)
+{
+	s->sent = sent;
 }
 
 void furca_stream_done(struct furca_stream *s)

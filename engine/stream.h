@@ -18,9 +18,13 @@ typedef void furca_stream_frame_fn(void *owner, const struct furca_frame_view *f
 /* The peer has gone (0: end of file) or broke the protocol (-errno). Called once; the stream is dead but still open. */
 typedef void furca_stream_end_fn(void *owner, int reason);
 
+/* The peer has made room, and some of what had to wait for that has been sent. Must not close the stream. */
+typedef void furca_stream_sent_fn(void *owner);
+
 struct furca_stream_piece; /* bytes that wait to be sent */
 
-/* Bytes that several streams of one peer hold together, of frames that have not come whole and of answers that are not read. */
+/* Bytes that several streams of one peer hold together, of frames that have not come whole and of answers that are not read, and what else its owner
+ * counts there. */
 struct furca_stream_group {
 	size_t held, max;
 };
@@ -40,6 +44,7 @@ struct furca_stream {
 	unsigned *open_mark;		  /* tells a loop on the stack that the stream was closed by the callee */
 	furca_stream_frame_fn *frame;
 	furca_stream_end_fn *end;
+	furca_stream_sent_fn *sent; /* or NULL */
 	void *owner;
 };
 
@@ -58,6 +63,9 @@ void furca_stream_gather(struct furca_stream *stream);
 
 /* From now on counts what it holds in a group, borrowed for the stream's life: over the group's bound the stream ends, with -ENOBUFS. */
 void furca_stream_bound(struct furca_stream *stream, struct furca_stream_group *group);
+
+/* From now on tells what is sent late. */
+void furca_stream_tell_sent(struct furca_stream *stream, furca_stream_sent_fn *sent);
 
 /* Times that the streams of this process have called the kernel to send or receive. */
 uint64_t furca_stream_calls(void);

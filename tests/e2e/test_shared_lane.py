@@ -30,9 +30,9 @@ def _watched():
     assert not found, "\n".join(found)
 
 
-# The other side of a ring as nobody should be: unsealed or short memory, impossible indexes, bytes that are no frames, frames that never end, bells
+# A lane with a ring of the attacker's making, and the other side of it as nobody should be: unsealed or short memory, impossible indexes, bytes that are no frames, frames that never end, bells
 # that ring all the time.
-BROKEN = r"""
+SHARED = r"""
 import fcntl, mmap, random
 SIZE, SEALS = 4096 + 2 * (256 << 10), 1 | 2 | 4
 def shared(size=SIZE, seals=SEALS):
@@ -45,6 +45,8 @@ def shared(size=SIZE, seals=SEALS):
     theirs.close(); os.close(memory)
     mine.settimeout(10)
     return mine, mapped
+"""
+BROKEN = r"""
 def put(mapped, at, value): mapped[at:at + 4] = struct.pack("<I", value & 0xffffffff)
 for size, seals in ((SIZE, 0), (SIZE, 6), (SIZE - 4096, SEALS), (4096, SEALS), (SIZE * 4, SEALS)):
     say(ended(shared(size, seals)[0]))
@@ -79,9 +81,23 @@ say("rang")
 """
 
 
-@pytest.mark.parametrize("attack", [*sorted(test_hostile.ATTACKS), "broken rings"])
+# Rings count against what one session's lanes may hold together: 125 MiB of 256 here, so that the fourth half frame of 40 is too much.
+MANY = r"""
+rings = [shared() for i in range(250)]
+lanes, all_sent = [], 0
+for i in range(4):
+    s = lane(); lanes.append(s)
+    try:
+        s.sendall(struct.pack("<IBBH", 60 << 20, 0, 1, 0) + b"\x93@\x01\x81\xa1x\xc6" + struct.pack(">I", 60 << 20) + bytes(40 << 20)); all_sent += 1
+    except OSError: pass
+say(all_sent)
+"""
+
+
+@pytest.mark.parametrize("attack", [*sorted(test_hostile.ATTACKS), "broken rings", "many rings"])
 def test_an_attack_harms_nobody_else(engine, watched, monkeypatch, attack):  # noqa: F811
-    monkeypatch.setitem(test_hostile.ATTACKS, "broken rings", (BROKEN, "True\n" * 9 + "scribbled\nrang\n"))
+    monkeypatch.setitem(test_hostile.ATTACKS, "broken rings", (SHARED + BROKEN, "True\n" * 9 + "scribbled\nrang\n"))
+    monkeypatch.setitem(test_hostile.ATTACKS, "many rings", (SHARED + MANY, "3\n"))
     test_hostile.test_an_attack_harms_nobody_else(engine, watched, attack, "python")
     assert eventually(lambda: maps(engine) <= 1, 5)
 

@@ -13,7 +13,7 @@
 struct peer {
 	struct furca_loop *loop;
 	struct furca_stream stream;
-	unsigned frames, fds, want;
+	unsigned frames, fds, want, sent;
 	uint64_t last_call;
 	int reason, ends;
 	bool close_in_frame;
@@ -60,6 +60,13 @@ static void pack(struct furca_buf *buf, uint64_t call, size_t bytes, unsigned n_
 	msgpack_pack_bin(&pk, bytes);
 	msgpack_pack_bin_body(&pk, body, bytes);
 	ck_assert_int_eq(furca_frame_end(buf, at, n_fds), 0);
+}
+
+static void on_sent(void *owner)
+{
+	struct peer *p = owner;
+
+	p->sent++;
 }
 
 static void start(struct peer *p, int sock)
@@ -167,6 +174,36 @@ START_TEST(a_peer_that_does_not_read_is_bounded)
 }
 END_TEST
 
+/* What the socket took at once is not told, what had to wait for its reader is. */
+START_TEST(what_is_sent_late_is_told)
+{
+	struct peer a = {0}, b = {.want = 1};
+	struct furca_buf buf = FURCA_BUF_INIT;
+	int pair[2];
+
+	ck_assert_int_eq(furca_loop_new(&a.loop, NULL), 0);
+	b.loop = a.loop;
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	start(&a, pair[0]);
+	start(&b, pair[1]);
+	furca_stream_tell_sent(&a.stream, on_sent);
+	pack(&buf, 1, 10, 0);
+	ck_assert_int_eq(furca_stream_send(&a.stream, &buf, NULL, 0), 0);
+	ck_assert_int_eq(furca_loop_run(a.loop, NULL), 0);
+	ck_assert_uint_eq(a.sent, 0);
+	b.want = 2;
+	pack(&buf, 2, 4 << 20, 0);
+	ck_assert_int_eq(furca_stream_send(&a.stream, &buf, NULL, 0), 0);
+	ck_assert_uint_eq(a.sent, 0);
+	ck_assert_int_eq(furca_loop_run(a.loop, NULL), 0);
+	ck_assert_uint_ge(a.sent, 1);
+	furca_stream_done(&a.stream);
+	furca_stream_done(&b.stream);
+	furca_loop_free(a.loop);
+	furca_buf_done(&buf);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_set_timeout(t, 4);
@@ -174,6 +211,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_stream_may_be_closed_by_its_own_frame);
 	tcase_add_test(t, garbage_ends_the_stream);
 	tcase_add_test(t, a_peer_that_does_not_read_is_bounded);
+	tcase_add_test(t, what_is_sent_late_is_told);
 }
 
 int main(void)
