@@ -28,7 +28,7 @@ static void pack_run(struct furca_call *call, msgpack_packer *pk, const char *la
 	furca_pack_text(pk, "read_only");
 	furca_pack_bool(pk, call->plan.mode == FURCA_READ_ONLY);
 	furca_pack_text(pk, "faults");
-	if (call->plan.mode == FURCA_READ_ONLY && call->session && call->session->top)
+	if (call->plan.mode == FURCA_READ_ONLY && call->session && call->session->top && call->session->top->host)
 		msgpack_pack_uint64(pk, FURCA_PREFETCH_FAULTS);
 	else
 		msgpack_pack_nil(pk);
