@@ -40,7 +40,7 @@ libfurca_cli_la_SOURCES = \
 	bridge/doctor.c \
 	bridge/json_read.c bridge/json_read.h \
 	bridge/mcp.c bridge/mcp.h bridge/mcp_text.c bridge/mcp_tools.c \
-	bridge/mcp_config.c bridge/mcp_config.h bridge/mcp_peer.c bridge/mcp_peer.h bridge/mcp_servers.c bridge/mcp_servers.h \
+	bridge/mcp_config.c bridge/mcp_config.h bridge/mcp_modern.c bridge/mcp_modern.h bridge/mcp_peer.c bridge/mcp_peer.h bridge/mcp_servers.c bridge/mcp_servers.h \
 	bridge/mcp_value.c bridge/mcp_value.h \
 	bridge/schema.c bridge/schema.h \
 	bridge/serve.c

@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "bridge/cli.h"
 #include "bridge/json.h"
+#include "bridge/mcp_modern.h"
 #include "bridge/mcp_servers.h"
 #include "bridge/wire/limits.h"
 
@@ -22,24 +23,19 @@
 #include "base/banned.h"
 
 #define MAX_CALLS 256
+#define KEEP_MS 3600000		 /* what a client may keep of what does not change while this process lives */
 #define PROGRESS_EVERY_US 200000 /* at most so often */
 #define END_GRACE_S 2		 /* for calls to finish when the input has ended */
 #define END_WAIT_S 5		 /* then for those that were interrupted */
 
-enum {
-	PARSE_ERROR = -32700,
-	INVALID_REQUEST = -32600,
-	METHOD_NOT_FOUND = -32601,
-	INVALID_PARAMS = -32602,
-	INTERNAL_ERROR = -32603
-};
-
-static const char *const revisions[] = {"2025-11-25", "2025-06-18", "2025-03-26"};
+const char furca_mcp_instructions[] =
+	"execute_code runs all code: choose the state mode by the work. Look into what exists with list_sessions and "
+	"inspect_session before choosing a session.";
 
 /* --------------------------------------------------------------------------------------------------------------- writing */
 
 /* One line to the other side, whole. The lock is held. A reader that has gone is found at the end of the input. */
-static void write_line(struct furca_buf *line)
+void furca_mcp_write_line(struct furca_buf *line)
 {
 	(void)furca_buf_append(line, "\n", 1);
 	if (!line->failed)
@@ -54,7 +50,7 @@ static void write_json(struct furca_mcp *mcp, json_t *message)
 	if (text) {
 		(void)furca_buf_append_text(&line, text);
 		(void)pthread_mutex_lock(&mcp->lock);
-		write_line(&line);
+		furca_mcp_write_line(&line);
 		(void)pthread_mutex_unlock(&mcp->lock);
 	}
 	json_decref(message);
@@ -66,13 +62,16 @@ static void respond(struct furca_mcp *mcp, json_t *id, json_t *result)
 	write_json(mcp, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result));
 }
 
-/* `id` NULL: null. */
-static void respond_error(struct furca_mcp *mcp, json_t *id, int code, const char *message)
+void furca_mcp_error(struct furca_mcp *mcp, json_t *id, json_t *error)
 {
 	json_t *shown = id ? json_incref(id) : json_null();
 
-	write_json(mcp, json_pack("{s:s, s:o, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", shown, "error", "code", code,
-				  "message", message));
+	write_json(mcp, json_pack("{s:s, s:o, s:o}", "jsonrpc", "2.0", "id", shown, "error", error));
+}
+
+static void respond_error(struct furca_mcp *mcp, json_t *id, int code, const char *message)
+{
+	furca_mcp_error(mcp, id, json_pack("{s:i, s:s}", "code", code, "message", message));
 }
 
 void furca_mcp_fail(struct furca_mcp_call *call, int code, const char *message)
@@ -90,8 +89,9 @@ void furca_mcp_respond(struct furca_mcp_call *call, const struct furca_buf *memb
 	if (id && !call->cancelled) {
 		(void)furca_buf_printf(&line, "{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{", id);
 		(void)furca_buf_append(&line, members->data, members->len);
+		(void)furca_buf_append_text(&line, call->modern ? furca_mcp_complete_members : "");
 		(void)furca_buf_append_text(&line, "}}");
-		write_line(&line);
+		furca_mcp_write_line(&line);
 	}
 	(void)pthread_mutex_unlock(&call->mcp->lock);
 }
@@ -133,7 +133,7 @@ void furca_mcp_progress(struct furca_mcp_call *call, const char *message, size_t
 	}
 	(void)furca_buf_append_text(&line, "}}");
 	(void)pthread_mutex_lock(&call->mcp->lock);
-	write_line(&line);
+	furca_mcp_write_line(&line);
 	(void)pthread_mutex_unlock(&call->mcp->lock);
 }
 
@@ -186,7 +186,7 @@ static json_t *own(json_t *value)
 	return value ? json_deep_copy(value) : NULL;
 }
 
-static void start_call(struct furca_mcp *mcp, json_t *id, json_t *params)
+static void start_call(struct furca_mcp *mcp, json_t *id, json_t *params, bool modern)
 {
 	const char *name = json_string_value(json_object_get(params, "name"));
 	json_t *arguments = json_object_get(params, "arguments");
@@ -197,7 +197,7 @@ static void start_call(struct furca_mcp *mcp, json_t *id, json_t *params)
 	unsigned n = 0;
 
 	if (!tool || (arguments && !json_is_object(arguments) && !json_is_null(arguments))) {
-		respond_error(mcp, id, INVALID_PARAMS,
+		respond_error(mcp, id, FURCA_MCP_INVALID_PARAMS,
 			      tool ? "arguments must be an object" : "Unknown tool; tools/list names them all");
 		return;
 	}
@@ -210,6 +210,7 @@ static void start_call(struct furca_mcp *mcp, json_t *id, json_t *params)
 			.arguments = json_is_object(arguments) ? own(arguments) : json_object(),
 			.progress_token = own(json_object_get(json_object_get(params, "_meta"), "progressToken")),
 			.started_us = furca_now_us(),
+			.modern = modern,
 		};
 	(void)pthread_mutex_lock(&mcp->lock);
 	for (struct furca_mcp_call *c = mcp->calls; c; c = c->next)
@@ -227,7 +228,7 @@ static void start_call(struct furca_mcp *mcp, json_t *id, json_t *params)
 			unlink_call(call);
 		if (call)
 			call_free(call);
-		respond_error(mcp, id, INTERNAL_ERROR, "Too many calls are under way");
+		respond_error(mcp, id, FURCA_MCP_INTERNAL_ERROR, "Too many calls are under way");
 	}
 	(void)pthread_attr_destroy(&attr);
 }
@@ -254,33 +255,58 @@ static void cancel_call(struct furca_mcp *mcp, json_t *id)
 
 static void initialize(struct furca_mcp *mcp, json_t *id, json_t *params)
 {
-	const char *asked = json_string_value(json_object_get(params, "protocolVersion")), *revision = revisions[0];
+	const char *asked = json_string_value(json_object_get(params, "protocolVersion")),
+		   *revision = furca_mcp_handshakes[0];
 
-	for (size_t i = 0; asked && i < FURCA_COUNT(revisions); i++)
-		if (strcmp(asked, revisions[i]) == 0)
-			revision = revisions[i];
+	for (const char *const *at = furca_mcp_handshakes; asked && *at; at++)
+		if (strcmp(asked, *at) == 0)
+			revision = *at;
 	respond(mcp, id,
-		json_pack(
-			"{s:s, s:{s:{s:b}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion", revision, "capabilities",
-			"tools", "listChanged", mcp->servers != NULL, "serverInfo", "name", "furca", "title", "furca",
-			"version", PACKAGE_VERSION, "instructions",
-			"execute_code runs all code: choose the state mode by the work. Look into what exists with list_sessions and "
-			"inspect_session before choosing a session."));
+		json_pack("{s:s, s:{s:{s:b}}, s:{s:s, s:s, s:s}, s:s}", "protocolVersion", revision, "capabilities",
+			  "tools", "listChanged", mcp->servers != NULL, "serverInfo", "name", "furca", "title", "furca",
+			  "version", PACKAGE_VERSION, "instructions", furca_mcp_instructions));
+}
+
+/* Of the revisions that begin with `initialize`. */
+static void serve_handshake(struct furca_mcp *mcp, json_t *id, const char *method, json_t *params)
+{
+	if (strcmp(method, "initialize") == 0)
+		initialize(mcp, id, params);
+	else if (strcmp(method, "ping") == 0)
+		respond(mcp, id, json_object());
+	else if (strcmp(method, "tools/list") == 0)
+		respond(mcp, id, furca_mcp_list_tools(mcp));
+	else if (strcmp(method, "tools/call") == 0)
+		start_call(mcp, id, params, false);
+	else
+		respond_error(mcp, id, FURCA_MCP_METHOD_NOT_FOUND, "Unknown method");
+}
+
+static void serve_modern(struct furca_mcp *mcp, json_t *id, const char *method, json_t *params)
+{
+	if (strcmp(method, "server/discover") == 0)
+		respond(mcp, id, furca_mcp_complete(furca_mcp_discover(mcp), KEEP_MS));
+	else if (strcmp(method, "tools/list") == 0)
+		respond(mcp, id, furca_mcp_complete(furca_mcp_list_tools(mcp), mcp->servers ? 0 : KEEP_MS));
+	else if (strcmp(method, "tools/call") == 0)
+		start_call(mcp, id, params, true);
+	else if (strcmp(method, "subscriptions/listen") == 0)
+		furca_mcp_listen(mcp, id, params);
+	else
+		respond_error(mcp, id, FURCA_MCP_METHOD_NOT_FOUND, "Unknown method");
 }
 
 static void serve_request(struct furca_mcp *mcp, json_t *id, const char *method, json_t *params)
 {
-	if (strcmp(method, "initialize") == 0) {
-		initialize(mcp, id, params);
-	} else if (strcmp(method, "ping") == 0) {
-		respond(mcp, id, json_object());
-	} else if (strcmp(method, "tools/list") == 0) {
-		respond(mcp, id, furca_mcp_list_tools(mcp));
-	} else if (strcmp(method, "tools/call") == 0) {
-		start_call(mcp, id, params);
-	} else {
-		respond_error(mcp, id, METHOD_NOT_FOUND, "Unknown method");
-	}
+	json_t *error;
+	int modern = furca_mcp_modern(method, params, &error);
+
+	if (modern < 0)
+		furca_mcp_error(mcp, id, error);
+	else if (modern)
+		serve_modern(mcp, id, method, params);
+	else
+		serve_handshake(mcp, id, method, params);
 }
 
 static void serve_message(struct furca_mcp *mcp, json_t *message)
@@ -289,15 +315,16 @@ static void serve_message(struct furca_mcp *mcp, json_t *message)
 	const char *method = json_string_value(json_object_get(message, "method"));
 
 	if (!json_is_object(message) || (id && !json_is_string(id) && !json_is_integer(id))) {
-		respond_error(mcp, NULL, INVALID_REQUEST, "Not a JSON-RPC message");
+		respond_error(mcp, NULL, FURCA_MCP_INVALID_REQUEST, "Not a JSON-RPC message");
 	} else if (!method) {
 		/* A response: we ask for nothing. Anything else with an id is broken. */
 		if (!json_object_get(message, "result") && !json_object_get(message, "error"))
-			respond_error(mcp, id, INVALID_REQUEST, "No method");
+			respond_error(mcp, id, FURCA_MCP_INVALID_REQUEST, "No method");
 	} else if (id) {
 		serve_request(mcp, id, method, params);
 	} else if (strcmp(method, "notifications/cancelled") == 0) {
-		cancel_call(mcp, json_object_get(params, "requestId"));
+		if (!furca_mcp_unlisten(mcp, json_object_get(params, "requestId")))
+			cancel_call(mcp, json_object_get(params, "requestId"));
 	} else if (strcmp(method, "notifications/initialized") == 0) {
 		mcp->initialized = true;
 	}
@@ -316,7 +343,7 @@ static void serve_line(struct furca_mcp *mcp, const char *line, size_t n)
 		return;
 	root = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
 	if (!root) {
-		respond_error(mcp, NULL, PARSE_ERROR, where.text);
+		respond_error(mcp, NULL, FURCA_MCP_PARSE_ERROR, where.text);
 		return;
 	}
 	if (json_is_array(root) && json_array_size(root) > 0)
@@ -343,7 +370,7 @@ static int serve_input(struct furca_mcp *mcp)
 		}
 		looked = in.len;
 		if (furca_buf_reserve(&in, 65536) < 0) {
-			respond_error(mcp, NULL, INVALID_REQUEST, "The message is too large");
+			respond_error(mcp, NULL, FURCA_MCP_INVALID_REQUEST, "The message is too large");
 			return -E2BIG;
 		}
 		ssize_t n = read(0, in.data + in.len, 65536);
@@ -477,6 +504,7 @@ static void tools_changed(void *user)
 	if (mcp->initialized)
 		write_json(mcp,
 			   json_pack("{s:s, s:s}", "jsonrpc", "2.0", "method", "notifications/tools/list_changed"));
+	furca_mcp_tell_listeners(mcp);
 }
 
 int furca_cmd_mcp(int argc, char **argv)
@@ -504,6 +532,7 @@ int furca_cmd_mcp(int argc, char **argv)
 	if (tools && pthread_create(&pump, NULL, pump_connection, mcp.client) != 0)
 		tools = NULL;
 	r = serve_input(&mcp);
+	furca_mcp_end_listeners(&mcp);
 	/* Threads that still wait in the library would be left with a client that is gone; the engine ends with the connection. */
 	if (!finish(&mcp)) {
 		furca_mcp_servers_stop(mcp.servers);

@@ -1,6 +1,6 @@
 /*
- * `furca mcp`: the Model Context Protocol on standard input and output, revisions 2025-11-25, 2025-06-18 and 2025-03-26. One
- * thread reads; each tools/call runs in a thread of its own, which waits in the client library. Answers are whole lines, written
+ * `furca mcp`: the Model Context Protocol on standard input and output, revisions 2026-07-28 (mcp_modern.h),
+ * 2025-11-25, 2025-06-18 and 2025-03-26. One thread reads; each tools/call runs in a thread of its own, which waits in the client library. Answers are whole lines, written
  * under one lock.
  */
 #pragma once
@@ -22,7 +22,11 @@ struct furca_mcp {
 	pthread_mutex_t lock;		   /* output, and the list of calls */
 	pthread_cond_t idle;
 	struct furca_mcp_call *calls;
+	struct furca_mcp_listener *listeners;
 };
+
+/* What a client may tell its model of this server. */
+extern const char furca_mcp_instructions[];
 
 /* A tools/call under way. */
 struct furca_mcp_call {
@@ -30,8 +34,8 @@ struct furca_mcp_call {
 	struct furca_mcp_call *next;
 	json_t *id, *arguments, *progress_token; /* owned; the token may be NULL */
 	const struct furca_mcp_tool *tool;
-	uint32_t msgid; /* of the execute under way, 0: none */
-	bool cancelled;
+	uint32_t msgid;		/* of the execute under way, 0: none */
+	bool cancelled, modern; /* `modern`: of a revision without handshake */
 	int64_t started_us, told_us;
 	uint64_t told; /* progress so far: it must grow */
 };
@@ -54,6 +58,12 @@ int furca_mcp_write_result(struct furca_buf *out, struct furca_view map, uint64_
 
 /* The same for other methods: the answer as text and as it is. */
 int furca_mcp_write_answer(struct furca_buf *out, struct furca_view map);
+
+/* Writes a line whole, adding its end. The lock is held. */
+void furca_mcp_write_line(struct furca_buf *line);
+
+/* Answers a request with an error {code, message, data?} (taken over); `id` NULL: null. Takes the lock. */
+void furca_mcp_error(struct furca_mcp *mcp, json_t *id, json_t *error);
 
 /* Answers a call with the members of its result, or with a JSON-RPC error. Takes the lock. */
 void furca_mcp_respond(struct furca_mcp_call *call, const struct furca_buf *members);

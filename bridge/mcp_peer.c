@@ -92,7 +92,7 @@ int furca_mcp_peer_start(struct furca_mcp_peer *peer)
 	peer->state = FURCA_MCP_PEER_STARTING;
 	furca_mcp_peer_say(
 		peer,
-		"{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},"
+		"{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},"
 		"\"clientInfo\":{\"name\":\"furca\",\"version\":\"1\"}}}");
 	return 0;
 }

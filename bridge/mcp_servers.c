@@ -16,6 +16,7 @@
 #include "bridge/client.h"
 #include "bridge/json.h"
 #include "bridge/mcp_config.h"
+#include "bridge/mcp_modern.h"
 #include "bridge/mcp_peer.h"
 #include "bridge/mcp_value.h"
 #include "bridge/wire/limits.h"
@@ -27,7 +28,7 @@
 #define MAX_TOOLS 1024 /* of a server */
 #define MAX_PAGES 64   /* of a list: one that never ends is none */
 
-enum { INITIALIZE_ID, LIST_ID, FIRST_CALL_ID }; /* of requests to a server */
+enum { INITIALIZE_ID, LIST_ID, LISTEN_ID, FIRST_CALL_ID }; /* of requests to a server */
 
 struct server;
 
@@ -59,6 +60,7 @@ struct server {
 	int64_t last_id;
 	unsigned n_tools, pages; /* pages of the list under way */
 	bool wanted, settled;	 /* to be started; has once been up, or failed */
+	bool modern;		 /* knows no handshake (mcp_modern.h) */
 };
 
 struct furca_mcp_servers {
@@ -145,6 +147,12 @@ static void take_answer(struct server *server, json_t *message)
 
 /* ------------------------------------------------------------------------------------------------------------------ calls */
 
+/* What each request to a server without handshake has, as the last member of its params. */
+static const char *envelope(const struct server *server)
+{
+	return server->modern ? "," FURCA_MCP_ENVELOPE : "";
+}
+
 /* Sends what waits for the server to be up. The lock is held. */
 static void send_calls(struct server *server)
 {
@@ -154,8 +162,8 @@ static void send_calls(struct server *server)
 		call->id = FIRST_CALL_ID + server->last_id++;
 		furca_mcp_peer_say(
 			&server->peer,
-			"{\"jsonrpc\":\"2.0\",\"id\":%lld,\"method\":\"tools/call\",\"params\":{\"name\":%s,\"arguments\":%s}}",
-			(long long)call->id, call->tool->name, call->arguments);
+			"{\"jsonrpc\":\"2.0\",\"id\":%lld,\"method\":\"tools/call\",\"params\":{\"name\":%s,\"arguments\":%s%s}}",
+			(long long)call->id, call->tool->name, call->arguments, envelope(server));
 		free(call->arguments);
 		call->arguments = NULL;
 	}
@@ -309,10 +317,27 @@ static void list_tools(struct server *server, const char *cursor)
 	if (cursor && furca_json_write_text(&text, cursor, strlen(cursor)) == 0)
 		furca_mcp_peer_say(
 			&server->peer,
-			"{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\",\"params\":{\"cursor\":%.*s}}",
-			LIST_ID, (int)text.len, (const char *)text.data);
+			"{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\",\"params\":{\"cursor\":%.*s%s}}",
+			LIST_ID, (int)text.len, (const char *)text.data, envelope(server));
 	else
-		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\"}", LIST_ID);
+		furca_mcp_peer_say(&server->peer,
+				   "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/list\",\"params\":{%s}}", LIST_ID,
+				   server->modern ? FURCA_MCP_ENVELOPE : "");
+}
+
+/* The server has answered `initialize`: one that refuses it knows no handshake. The lock is held. */
+static void begin(struct server *server, bool refused)
+{
+	server->modern = refused;
+	if (refused)
+		furca_mcp_peer_say(
+			&server->peer,
+			"{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"subscriptions/listen\",\"params\":{\"notifications\":{"
+			"\"toolsListChanged\":true},%s}}",
+			LISTEN_ID, FURCA_MCP_ENVELOPE);
+	else
+		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
+	list_tools(server, NULL);
 }
 
 static void take_tools(struct server *server, json_t *message)
@@ -363,8 +388,7 @@ static void take_message(struct server *server, json_t *message)
 	} else if (method && strcmp(method, "notifications/tools/list_changed") == 0) {
 		list_tools(server, NULL);
 	} else if (!method && json_is_integer(id) && json_integer_value(id) == INITIALIZE_ID) {
-		furca_mcp_peer_say(&server->peer, "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
-		list_tools(server, NULL);
+		begin(server, json_object_get(message, "error") != NULL);
 	} else if (!method) {
 		take_answer(server, message);
 	}

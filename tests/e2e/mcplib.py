@@ -5,7 +5,9 @@ import threading
 
 from furcalib import furca_program
 
-REVISIONS = ["2025-11-25", "2025-06-18", "2025-03-26"]
+REVISIONS = ["2025-11-25", "2025-06-18", "2025-03-26"]  # those with a handshake
+MODERN = "2026-07-28"
+ENVELOPE = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
 
 
 class Server:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from furcalib import Client, eventually, furca_program
-from mcplib import REVISIONS, Server, text
+from mcplib import ENVELOPE, MODERN, REVISIONS, Server, text
 from packages import CACHE, environment
 
 PNG = b"\x89PNG\r\n\x1a\n1234"
@@ -216,6 +216,81 @@ async def main():
     print("sdk content")
 asyncio.run(main())
 """
+
+
+SDK2 = SDK[:SDK.index("from mcp import")] + '''from mcp import Client, StdioServerParameters
+
+async def main():
+    async with Client(StdioServerParameters(command=sys.argv[1], args=["mcp", "--state-dir", sys.argv[2]]), mode=sys.argv[4]) as client:
+        modern = sys.argv[4] != "legacy"
+        assert (client.session.discover_result is not None) == modern
+        tools = {t.name: t for t in (await client.list_tools()).tools}
+        for tool in tools.values():
+            jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+        left, last = set(tools), None
+        for name, arguments in json.loads(sys.argv[3]):
+            arguments = {k: last if v == "@LAST@" else v for k, v in arguments.items()}
+            r = await client.call_tool(name, arguments)
+            assert not r.is_error and r.content, (name, r)
+            if name == "execute_code" and "print" in arguments["code"]:
+                last = r.structured_content["msgid"]
+            left.discard(name)
+        assert not left, left
+        r = await client.call_tool("execute_code", {"language": "python", "code": "x", "state_mode": "read_only"})
+        assert r.is_error and r.structured_content["suggestion"], r
+    print("sdk content")
+asyncio.run(main())
+'''
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", MODERN])
+def test_the_official_sdk_of_the_newest_revision_drives_every_tool(tmp_path, mode):
+    p = subprocess.run([sys.executable, "-c", SDK2, furca_program(), str(tmp_path / "state"), json.dumps(DRIVE), mode], capture_output=True, text=True,
+                       timeout=120, env=environment("mcp", "jsonschema", of="requirements-mcp2.txt"))
+    assert p.returncode == 0 and "sdk content" in p.stdout, p.stdout + p.stderr
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """A server that nobody has said `initialize` to."""
+    server = Server("--state-dir", str(tmp_path / "state"), "--workdir", str(tmp_path))
+    yield server
+    assert server.close() == 0
+
+
+def test_a_request_names_its_revision_and_needs_no_handshake(bare):
+    found = bare.request("server/discover", {"_meta": ENVELOPE})["result"]
+    assert found["supportedVersions"] == [MODERN, *REVISIONS] and found["capabilities"]["tools"] == {"listChanged": False}
+    assert found["resultType"] == "complete" and found["ttlMs"] > 0 and found["cacheScope"] == "private"
+    listed = bare.request("tools/list", {"_meta": ENVELOPE})["result"]
+    assert listed["resultType"] == "complete" and listed["ttlMs"] > 0 and "execute_code" in [t["name"] for t in listed["tools"]]
+    ran = bare.tool("execute_code", meta={**ENVELOPE, "progressToken": "p"}, language="python", code="6 * 7")
+    assert text(ran).startswith("42") and ran["resultType"] == "complete", ran
+    assert ran["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "furca"
+    # The same connection may speak the older ones too, as they are.
+    bare.initialize()
+    assert "resultType" not in bare.python("1") and bare.request("ping")["result"] == {}
+
+
+@pytest.mark.parametrize("method, meta, code", [
+    ("server/discover", None, -32602), ("server/discover", {}, -32602), ("tools/list", {"io.modelcontextprotocol/protocolVersion": MODERN}, -32602),
+    ("tools/list", {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": []}, -32602),
+    ("tools/list", {**ENVELOPE, "io.modelcontextprotocol/protocolVersion": 7}, -32602),
+    ("tools/list", {**ENVELOPE, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}, -32022), ("ping", ENVELOPE, -32601),
+    ("initialize", ENVELOPE, -32601), ("subscriptions/listen", ENVELOPE, -32602)])
+def test_an_envelope_that_is_wrong_is_said(bare, method, meta, code):
+    error = bare.request(method, {"_meta": meta} if meta is not None else {})["error"]
+    assert error["code"] == code and error["message"], error
+    if code == -32022:
+        assert error["data"] == {"supported": [MODERN, *REVISIONS], "requested": "2099-01-01"}
+
+
+def test_a_call_without_handshake_is_cancelled(bare):
+    call = bare.start("tools/call", {"_meta": ENVELOPE, "name": "execute_code", "arguments": {"language": "bash", "code": "sleep 60"}})
+    assert eventually(lambda: bare.request("tools/call", {"_meta": ENVELOPE, "name": "list_sessions", "arguments": {}}), 10)
+    bare.line(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}}))
+    assert text(bare.tool("execute_code", meta=ENVELOPE, language="python", code="1")).startswith("1")
+    assert call not in bare.answers
 
 
 def test_the_official_sdk_drives_every_tool(tmp_path):

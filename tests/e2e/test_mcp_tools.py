@@ -10,7 +10,7 @@ import time
 import pytest
 
 from furcalib import eventually, furca_program
-from mcplib import Server, text
+from mcplib import ENVELOPE, Server, text
 from packages import environment
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -157,6 +157,58 @@ for line in sys.stdin:
                    "good": b'{"content":[{"type":"text","text":"good"}]}'}[message["params"]["name"]]
         os.write(1, b'{"result":%s,"jsonrpc":"2.0","x":["id",{"id":1}],"id":%d}\n' % (content, id))
 """
+
+
+MODERN_ONLY = r"""
+import json, sys
+def out(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+tools = [{"name": "twice", "inputSchema": {"type": "object", "properties": {"x": {"type": "integer"}}}, "annotations": {"readOnlyHint": True}}]
+listening = None
+for line in sys.stdin:
+    message = json.loads(line)
+    id, method, params = message.get("id"), message["method"], message.get("params", {})
+    if id is None:
+        continue
+    meta = params.get("_meta", {})
+    if meta.get("io.modelcontextprotocol/protocolVersion") != "2026-07-28" or meta.get("io.modelcontextprotocol/clientCapabilities") != {}:
+        out(id=id, error={"code": -32022, "message": "Unsupported protocol version", "data": {"supported": ["2026-07-28"], "requested": ""}})
+    elif method == "tools/list":
+        out(id=id, result={"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": tools})
+    elif method == "subscriptions/listen":
+        listening = id
+        out(method="notifications/subscriptions/acknowledged", params={"_meta": {"io.modelcontextprotocol/subscriptionId": id}, "notifications": params["notifications"]})
+    elif method == "tools/call":
+        if params["name"] == "twice":
+            tools.append({"name": "more", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}})
+            out(method="notifications/tools/list_changed", params={"_meta": {"io.modelcontextprotocol/subscriptionId": listening}})
+        out(id=id, result={"resultType": "complete", "content": [{"type": "text", "text": str(2 * params["arguments"].get("x", 0))}]})
+"""
+
+
+def test_a_server_without_handshake(start, tmp_path):
+    """It refuses `initialize`; what it offers later is heard of, and told on to a client that listens."""
+    (tmp_path / "modern.py").write_text(MODERN_ONLY)
+    server = start({"m": {"command": sys.executable, "args": [str(tmp_path / "modern.py")]}})
+    listen = server.start("subscriptions/listen", {"_meta": ENVELOPE, "notifications": {"toolsListChanged": True, "promptsListChanged": True}})
+
+    def told(method):
+        return [n["params"] for n in server.notifications if n["method"] == method and "_meta" in n.get("params", {})]
+
+    tag = {"io.modelcontextprotocol/subscriptionId": listen}
+    assert eventually(lambda: told("notifications/subscriptions/acknowledged"), 10) == [{"_meta": tag, "notifications": {"toolsListChanged": True}}]
+    before = len(told("notifications/tools/list_changed"))
+    assert text(server.python("capabilities.m.twice(x=21)")).startswith("'42'")
+    assert eventually(lambda: len(told("notifications/tools/list_changed")) > before, 10)
+    assert all(n["_meta"] == tag for n in told("notifications/tools/list_changed"))
+    assert eventually(lambda: text(server.python("capabilities.m.more()")).startswith("'0'"), 10)
+    server.line(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": listen}}))
+    other = server.start("subscriptions/listen", {"_meta": ENVELOPE, "notifications": {}})
+    assert eventually(lambda: len(told("notifications/subscriptions/acknowledged")) == 2, 10)
+    server.process.stdin.close()
+    end = server.wait(other)  # the input has ended, and what is open with it
+    assert end["result"] == {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": other}}
+    assert listen not in server.answers
 
 
 def test_answers_that_cannot_be_read_fail_alone(start, tmp_path):
