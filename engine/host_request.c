@@ -113,12 +113,13 @@ static void watch(struct furca_host *host)
 static void on_cloned(struct furca_host_request *q, const struct furca_frame_view *frame, struct furca_fd *fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_view text, suggestion = {NULL, NULL};
+	struct furca_view text, suggestion = {NULL, NULL}, stage = {NULL, NULL};
 
 	if (furca_map_text(frame->body, "error", &text)) {
 		(void)furca_map_text(frame->body, "suggestion", &suggestion);
 		FURCA_AUTO_FREE char *advice = suggestion.at ? furca_view_dup(suggestion) : NULL;
-		(void)furca_fail_suggest(&err, FURCA_E_ISOLATION, 0, advice, "%.*s",
+		bool itself = furca_map_text(frame->body, "stage", &stage) && furca_view_is(stage, "process");
+		(void)furca_fail_suggest(&err, itself ? FURCA_E_CLONE : FURCA_E_ISOLATION, 0, advice, "%.*s",
 					 (int)FURCA_MIN(furca_view_size(text), 400), (const char *)text.at);
 	} else if (frame->n_fds != 1) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the host sent no pidfd of its clone");

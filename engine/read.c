@@ -2,6 +2,7 @@
  * Read-only calls and inspections: each in a copy of the session's newest commit (or, where there is no snapshot, of its idle live
  * process), in a cell of its own that is thrown away. A copy may be parked ahead, so that a read only hands it the code.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/cells.h"
@@ -11,6 +12,7 @@
 
 #include "base/banned.h"
 
+#define IN_THE_SESSION "Use state_mode='stateful' to run it in the session itself (what it changes is kept)."
 #define MAX_FILES 200	   /* paths of each kind in `changes.files` */
 #define MAX_ATTEMPTS 3	   /* copies tried, where their origin dies before they stand */
 #define PARK_AGAIN_US 1000 /* after a read: its client has the answer first */
@@ -53,8 +55,22 @@ static unsigned required(const struct furca_call *call)
 	return call->method == FURCA_METHOD_inspect_session ? FURCA_BARRIER_MEMORY : call->plan.required;
 }
 
+/* What hinders the clone stands in the process, where code must remove it; what can be done about the call alone is the same for all. */
+static void refuse_copy(struct furca_call *call, const struct furca_err *err)
+{
+	char advice[2 * FURCA_ERR_TEXT_MAX], text[FURCA_ERR_TEXT_MAX + 128];
+
+	(void)snprintf(advice, sizeof(advice), "%s %s", furca_err_suggestion(err), IN_THE_SESSION);
+	furca_call_fail(call, furca_err_type(err->code), advice, "%s", furca_err_describe(err, text, sizeof(text)));
+	furca_call_finish(call);
+}
+
 static void refuse(struct furca_call *call, const struct furca_err *err)
 {
+	if (err->code == FURCA_E_CLONE && call->method == FURCA_METHOD_execute) {
+		refuse_copy(call, err);
+		return;
+	}
 	if (call->method == FURCA_METHOD_inspect_session) {
 		furca_call_refuse(call, err);
 		return;

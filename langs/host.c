@@ -112,7 +112,7 @@ static void send_not_cloned(struct furca_host *host, uint64_t call, const struct
 
 	furca_pack_entry(&pk, "error", furca_err_describe(err, text, sizeof(text)));
 	furca_pack_entry(&pk, "suggestion", furca_err_suggestion(err));
-	furca_pack_entry(&pk, "stage", furca_err_type(err->code));
+	furca_pack_entry(&pk, "stage", err->code == FURCA_E_CLONE ? "process" : "barrier");
 	furca_host_send_frame(host, offset, NULL, 0);
 }
 

@@ -51,7 +51,8 @@
  *             run_us: uint
  *             pages: {written: bin, mapped: bin}?   lists of snapshot/pages.h, of a RUN with `faults`
  *             descriptors: [memory] of the arrays in `result`, or none
- *   CLONED    pid: uint?  error: str?  suggestion: str?  stage: str?   either pid and a descriptor, or error
+ *   CLONED    pid: uint?  error: str?  suggestion: str?  stage: str?   either pid and a descriptor, or error; stage: what
+ *                                        hinders it, the "process" itself or a "barrier"
  *             isolation: {str: str}      guarantee -> mechanism or "none", for a copy
  *             freeze_us clone_us isolate_us: uint  bytes_shared: uint  threads: uint
  *             descriptors: [pidfd] of the clone, none with error

@@ -391,6 +391,32 @@ def test_an_environment_in_use(engine):
     corrected(wire, "remove_env", {"venv_id": venv})
 
 
+def test_a_process_that_cannot_be_cloned(engine, way):
+    wire, peer = Wire(engine), way(engine)
+    wire.call("execute", **{**S, "code": "import ctypes; libc = ctypes.CDLL(None); timer = ctypes.c_void_p(); libc.timer_create(0, None, ctypes.byref(timer))"})
+    args, answer = corrected(peer, "execute", {**S, "state_mode": "read_only"})
+    assert args["state_mode"] == "stateful" and answer["ok"]
+    wire.call("execute", **{**S, "code": "libc.timer_delete(timer)"})
+    peer.close()
+
+
+def test_what_hinders_a_clone_leaves_the_same_way_out():
+    """Each sentence of snapshot/ about a process that cannot be cloned, with what the engine puts behind it."""
+    with open(os.path.join(TOP, "engine", "read.c"), encoding="utf-8") as f:
+        behind = re.search(r'#define IN_THE_SESSION "(.*)"', f.read())[1]
+    with open(os.path.join(TOP, "base", "err.def"), encoding="utf-8") as f:
+        advices = {re.search(r'ERR\(CLONE, .*, "(.*)"\)', f.read())[1]}
+    for path in glob.glob(os.path.join(TOP, "snapshot", "*.c")):
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        advices |= {match[1] for match in re.finditer(r'furca_fail_suggest\(err, FURCA_E_CLONE, [^"]*?"([^"]*\.)"', text)}
+        advices |= {match[1] for match in re.finditer(r'^\t+.*"[^"]*", *\n?\s*"([A-Z][^"]*\.)"\}', text, re.M)}
+    assert len(advices) > 15, advices
+    for advice in advices:
+        args = {**S, "state_mode": "read_only"}
+        assert suggestions.correct(None, args, advice + " " + behind) == {**args, "state_mode": "stateful"}, advice
+
+
 class Attaching(Wire):
     """Sends a channel beside attach_session: each a new one, or what `channel` says."""
 
