@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <locale.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "base/auto.h"
 #include "bridge/json.h"
@@ -192,6 +194,27 @@ void furca_table_begin(struct furca_table *table, size_t columns, const char *co
 		furca_table_add_text(table, heads[i]);
 }
 
+/* Copies text without what a terminal would obey: control characters, also those of two bytes (U+0080 to U+009F). Returns its size. */
+static size_t clean(char *cell, const char *text, size_t n)
+{
+	size_t out = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)text[i], next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+
+		if (c == 0xc2 && next >= 0x80 && next < 0xa0) {
+			cell[out++] = '?';
+			i++;
+		} else if (c < 0x20 || c == 0x7f) {
+			cell[out++] = c == '\n' || c == '\t' ? ' ' : '?';
+		} else {
+			cell[out++] = text[i];
+		}
+	}
+	cell[out] = '\0';
+	return out;
+}
+
 void furca_table_add(struct furca_table *table, const char *text, size_t n)
 {
 	char **cells = realloc(table->cells, (table->rows + 1) * sizeof(*cells));
@@ -203,11 +226,7 @@ void furca_table_add(struct furca_table *table, const char *text, size_t n)
 		free(cell);
 		return;
 	}
-	for (size_t i = 0; i < n; i++)
-		cell[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f
-				  ? (text[i] == '\n' || text[i] == '\t' ? ' ' : '?')
-				  : text[i];
-	cell[n] = '\0';
+	(void)clean(cell, text, n);
 	cells[table->rows++] = cell; /* `rows` counts cells until the table is printed */
 }
 
@@ -231,33 +250,59 @@ void furca_table_add_value(struct furca_table *table, struct furca_view map, con
 		furca_table_add_text(table, "?");
 }
 
-/* Characters, not bytes: wide ones count one, which is good enough for names. */
-static size_t width(const char *text)
+/* Steps over one character. Returns the columns that it takes: 2 for wide ones, 0 for those that combine. */
+static size_t step(const char **at)
+{
+	static _Thread_local locale_t utf8;
+	mbstate_t state = {0};
+	wchar_t wide;
+
+	if (!utf8) {
+		utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", NULL);
+		(void)uselocale(utf8 ? utf8 : LC_GLOBAL_LOCALE);
+	}
+	size_t n = mbrtowc(&wide, *at, strnlen(*at, 4), &state);
+	if (n == 0 || n > 4) { /* no UTF-8, or no such locale here */
+		do
+			(*at)++;
+		while (((unsigned char)**at & 0xc0) == 0x80);
+		return 1;
+	}
+	*at += n;
+	int columns = wcwidth(wide);
+	return columns < 0 ? 1 : (size_t)columns;
+}
+
+size_t furca_cli_width(const char *text)
 {
 	size_t n = 0;
 
-	for (; *text; text++)
-		n += ((unsigned char)*text & 0xc0) != 0x80;
+	while (*text)
+		n += step(&text);
 	return n;
 }
 
-/* Prints at most `most` characters, with "…" in place of the last where there are more. */
-static size_t print_cut(FILE *out, const char *text, size_t most)
+size_t furca_cli_print_cut(FILE *out, const char *text, size_t most)
 {
-	size_t shown = 0;
-	bool cut = width(text) > most;
+	bool cut = furca_cli_width(text) > most;
+	size_t shown = 0, room = most - (cut && most > 0);
 
-	for (; *text && shown < most - (cut ? 1 : 0); shown++) {
-		(void)fputc(*text++, out);
-		while (((unsigned char)*text & 0xc0) == 0x80)
-			(void)fputc(*text++, out);
+	while (*text) {
+		const char *next = text;
+		size_t n = step(&next);
+
+		if (shown + n > room)
+			break;
+		(void)fwrite(text, 1, (size_t)(next - text), out);
+		shown += n;
+		text = next;
 	}
 	if (cut)
 		(void)fputs("…", out);
 	return shown + cut;
 }
 
-static size_t line_width(FILE *out)
+size_t furca_cli_line_width(FILE *out)
 {
 	struct winsize size;
 
@@ -269,10 +314,11 @@ static size_t line_width(FILE *out)
 void furca_table_print(struct furca_table *table, FILE *out)
 {
 	size_t columns = table->columns, rows = columns ? table->rows / columns : 0, wide[16] = {0},
-	       line = line_width(out);
+	       line = furca_cli_line_width(out);
 
 	for (size_t i = 0; i < rows * columns; i++)
-		wide[i % columns] = FURCA_MAX(wide[i % columns], FURCA_MIN(width(table->cells[i]), (size_t)60));
+		wide[i % columns] =
+			FURCA_MAX(wide[i % columns], FURCA_MIN(furca_cli_width(table->cells[i]), (size_t)60));
 	for (size_t row = 0; row < rows; row++) {
 		size_t used = 0;
 
@@ -280,7 +326,7 @@ void furca_table_print(struct furca_table *table, FILE *out)
 		for (size_t c = 0; c < columns; c++) {
 			bool last = c + 1 == columns;
 			size_t most = last ? (line > used + 4 ? line - used : 4) : wide[c];
-			size_t n = print_cut(out, table->cells[row * columns + c], most);
+			size_t n = furca_cli_print_cut(out, table->cells[row * columns + c], most);
 
 			for (; !last && n < wide[c] + 2; n++)
 				(void)fputc(' ', out);

@@ -104,7 +104,7 @@ const char *furca_cli_color(int fd, const char *sequence);
 
 /*
  * A table for people: columns as wide as they need, the last one cut at the terminal's width. Cells are copied; control characters are
- * shown as '?'.
+ * shown as '?'. cli_frame.c lays out frames.
  */
 struct furca_table {
 	size_t columns, rows;
@@ -118,6 +118,15 @@ void furca_table_add_text(struct furca_table *table, const char *text);
 void furca_table_add_value(struct furca_table *table, struct furca_view map, const char *key);
 void furca_table_print(struct furca_table *table, FILE *out);
 void furca_table_done(struct furca_table *table);
+
+/* How many columns of a terminal UTF-8 text takes. */
+size_t furca_cli_width(const char *text);
+
+/* Prints text in at most so many columns, with "…" in place of the last where it needs more. Returns how many it took. */
+size_t furca_cli_print_cut(FILE *out, const char *text, size_t most);
+
+/* The columns of the terminal that a file is; 4096 where it is none or does not say. */
+size_t furca_cli_line_width(FILE *out);
 
 /*
  * The answer of list_sessions as a table on standard output, `most` sessions at most. Returns how many there were.

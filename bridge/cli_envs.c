@@ -8,6 +8,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "bridge/cli.h"
+#include "bridge/cli_show.h"
 #include "bridge/json.h"
 #include "bridge/json_read.h"
 #include "bridge/wire/limits.h"
@@ -276,9 +277,14 @@ static int call_function(const struct furca_cli *cli, const char *mode, const ch
 		(void)fwrite(text.at, 1, furca_view_size(text), stdout);
 	if (furca_map_text(view, "stderr", &text))
 		(void)fwrite(text.at, 1, furca_view_size(text), stderr);
-	if (status == FURCA_EXIT_OK && furca_map_get(view, "result", &result) && result.kind != FURCA_NIL &&
+	bool value_shown = furca_cli_show_displays(view, furca_cli_images_default());
+	if (status != FURCA_EXIT_OK || value_shown)
+		return status;
+	if (furca_map_get(view, "result", &result) && result.kind != FURCA_NIL &&
 	    furca_json_write_pretty(&json, result.raw) == 0)
 		(void)printf("%.*s\n", (int)json.len, (const char *)json.data);
+	else if (furca_map_text(view, "result_text", &text)) /* of a value that has no form on the wire */
+		(void)printf("%.*s\n", (int)furca_view_size(text), (const char *)text.at);
 	return status;
 }
 

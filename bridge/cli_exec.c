@@ -12,6 +12,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "bridge/cli.h"
+#include "bridge/cli_show.h"
 #include "bridge/json.h"
 #include "bridge/wire/limits.h"
 
@@ -25,6 +26,7 @@ struct exec {
 	struct furca_execute args;
 	const char *socket, *file;
 	char *code, cwd[4096];
+	enum furca_images images;
 	bool json, private_engine;
 	bool streamed[2]; /* something of stdout, stderr came as a stream */
 	bool open_line;	  /* what was last written to stdout did not end in a new line */
@@ -32,7 +34,7 @@ struct exec {
 
 /* --------------------------------------------------------------------------------------------------------------- options */
 
-enum { OPT_SOCKET = 256, OPT_JSON, OPT_ENV, OPT_ON_ERROR, OPT_CWD, OPT_MAX, OPT_PRIVATE };
+enum { OPT_SOCKET = 256, OPT_JSON, OPT_ENV, OPT_ON_ERROR, OPT_CWD, OPT_MAX, OPT_IMAGES, OPT_PRIVATE };
 
 static const struct option long_options[] = {
 	{"language", required_argument, NULL, 'l'},
@@ -44,6 +46,7 @@ static const struct option long_options[] = {
 	{"on-error", required_argument, NULL, OPT_ON_ERROR},
 	{"cwd", required_argument, NULL, OPT_CWD},
 	{"max-output", required_argument, NULL, OPT_MAX},
+	{"images", required_argument, NULL, OPT_IMAGES},
 	{"private", no_argument, NULL, OPT_PRIVATE},
 	{"socket", required_argument, NULL, OPT_SOCKET},
 	{"json", no_argument, NULL, OPT_JSON},
@@ -102,6 +105,10 @@ static int take_option(struct exec *x, int c)
 	case OPT_MAX:
 		status = read_number("--max-output", 1, FURCA_MAX_OUTPUT, &n);
 		x->args.max_output_bytes = (uint64_t)n;
+		break;
+	case OPT_IMAGES:
+		if (!furca_cli_images(optarg, &x->images))
+			status = furca_cli_usage("exec", "--images wants " FURCA_IMAGES_WORDS ", not '%s'", optarg);
 		break;
 	case OPT_PRIVATE:
 		x->private_engine = true;
@@ -204,48 +211,13 @@ static void close_line(struct exec *x)
 	x->open_line = false;
 }
 
-/* Writes an image to a file of its own and says where. */
-static void show_image(const char *mime, struct furca_view data)
+/* What the call displayed. True where that stands for the text of its value. */
+static bool show_displays(struct exec *x, struct furca_view map)
 {
-	char path[] = "/tmp/furca-XXXXXX.png";
-	int suffix = 4;
-
-	if (strcmp(mime, "image/svg+xml") == 0)
-		memcpy(path + sizeof(path) - 5, ".svg", 5);
-	else if (strcmp(mime, "image/jpeg") == 0)
-		memcpy(path + sizeof(path) - 5, ".jpg", 5);
-	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(mkostemps(path, suffix, O_CLOEXEC));
-	if (fd.n >= 0 && furca_fd_write_all(fd.n, data.at, furca_view_size(data)) == 0)
-		(void)printf("[%s, %zu bytes: %s]\n", mime, furca_view_size(data), path);
-}
-
-/* The best form for a terminal: an image by its path, else plain text. */
-static void show_display(struct furca_view item)
-{
-	static const char *const images[] = {"image/png", "image/jpeg", "image/svg+xml"};
-	struct furca_value v;
-	struct furca_view text;
-
-	for (size_t i = 0; i < FURCA_COUNT(images); i++)
-		if (furca_map_get(item, images[i], &v) && (v.kind == FURCA_BIN || v.kind == FURCA_STR)) {
-			show_image(images[i], v.bytes);
-			return;
-		}
-	if (furca_map_text(item, "text/plain", &text))
-		(void)printf("%.*s\n", (int)furca_view_size(text), (const char *)text.at);
-}
-
-static void show_displays(struct exec *x, struct furca_view map)
-{
-	struct furca_value list, item;
-
-	if (!furca_map_get(map, "display", &list) || list.kind != FURCA_ARRAY || list.count == 0)
-		return;
+	if (!furca_cli_displays(map))
+		return false;
 	close_line(x);
-	struct furca_view inside = furca_value_inside(&list);
-	while (furca_value_next(&inside, &item) == 0)
-		show_display(item.raw);
-	(void)fflush(stdout);
+	return furca_cli_show_displays(map, x->images);
 }
 
 static void show_background(struct furca_view map)
@@ -299,8 +271,8 @@ static void show(struct exec *x, const struct furca_result *r)
 		on_output(x, "stdout", r->out, r->out_size);
 	if (!x->streamed[1])
 		on_output(x, "stderr", r->err, r->err_size);
-	show_displays(x, map);
-	if (r->result_text) {
+	bool value_shown = show_displays(x, map);
+	if (r->result_text && !value_shown) {
 		close_line(x);
 		(void)printf("%s\n", r->result_text);
 	}
@@ -414,7 +386,7 @@ static int run(struct exec *x, struct furca_client *client)
 
 int furca_cmd_exec(int argc, char **argv)
 {
-	struct exec x = {.args = FURCA_EXECUTE(NULL, NULL)};
+	struct exec x = {.args = FURCA_EXECUTE(NULL, NULL), .images = furca_cli_images_default()};
 	struct furca_client *client;
 	struct furca_error err;
 	int status = parse(&x, argc, argv);

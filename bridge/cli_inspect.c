@@ -1,9 +1,11 @@
 /* `furca inspect`: what is inside a session, as tables. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/auto.h"
 #include "bridge/cli.h"
+#include "bridge/cli_show.h"
 #include "bridge/json.h"
 
 #include "base/banned.h"
@@ -16,6 +18,19 @@ static void add_bytes(struct furca_table *table, struct furca_view map)
 	if (furca_map_uint(map, "bytes", &n))
 		furca_cli_bytes(text, sizeof(text), n);
 	furca_table_add_text(table, text);
+}
+
+/* The frame that was asked for by its name, on a terminal. */
+static void print_frames(const struct furca_value *list)
+{
+	struct furca_view inside = furca_value_inside(list);
+	struct furca_value n, table;
+
+	while (isatty(1) && furca_value_next(&inside, &n) == 0)
+		if (furca_map_get(n.raw, "table", &table)) {
+			(void)printf("\n");
+			(void)furca_cli_print_frame(table.raw, stdout);
+		}
 }
 
 static void print_names(const struct furca_value *list)
@@ -140,6 +155,7 @@ static void print_state(struct furca_view answer)
 		(void)printf("%.*s\n", (int)furca_view_size(state.bytes), (const char *)state.bytes.at);
 	} else if (furca_map_get(state.raw, "names", &names) && names.kind == FURCA_ARRAY) {
 		print_names(&names);
+		print_frames(&names);
 	} else if (furca_map_text(state.raw, "cwd", &cwd)) {
 		(void)printf("cwd %.*s\n", (int)furca_view_size(cwd), (const char *)cwd.at);
 		print_map("variables", state.raw, "variables");

@@ -27,6 +27,10 @@ _furca()
 		COMPREPLY=($(compgen -W "keep rollback" -- "$cur"))
 		return
 		;;
+	--images)
+		COMPREPLY=($(compgen -W "auto path kitty iterm" -- "$cur"))
+		return
+		;;
 	--format)
 		COMPREPLY=($(compgen -W "mcp openai anthropic" -- "$cur"))
 		return
@@ -52,7 +56,7 @@ _furca()
 		local options
 		case $command in
 		serve) options="--socket --config --state-dir --workdir --linger --log-level --help" ;;
-		exec) options="--language --mode --session --env --timeout --code --on-error --cwd --max-output --private --socket --json --help" ;;
+		exec) options="--language --mode --session --env --timeout --code --on-error --cwd --max-output --images --private --socket --json --help" ;;
 		output) options="--stderr --offset --length --socket --json --help" ;;
 		inspect) options="$session --detail" ;;
 		close) options="$session --all" ;;

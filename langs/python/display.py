@@ -47,7 +47,7 @@ def _data(mime, value):
             except Exception:
                 return None
         return value.encode("utf-8", "backslashreplace").decode()
-    if mime == "application/json" and isinstance(value, (dict, list)):
+    if mime in ("application/json", tables.MIME) and isinstance(value, (dict, list)):
         try:
             host.pack(value)
             return value
@@ -91,11 +91,17 @@ def bundle(value):
                 forms[mime] = data
     if not forms and _is_figure(value):
         forms["image/png"] = _png(value)
+    try:
+        table = tables.of(value)
+    except Exception:
+        table = None
+    if table is not None:
+        forms.setdefault(tables.MIME, table)
     return forms
 
 
 def _cost(forms):
-    return sum(len(data) if isinstance(data, (str, bytes)) else 256 for data in forms.values())
+    return sum(len(data if isinstance(data, (str, bytes)) else host.pack(data)) for data in forms.values())
 
 
 def add(forms):

@@ -144,6 +144,9 @@ def state(namespace, hidden, origins, detail, name):
             entries.append({"name": _utf8(key), "kind": _kind(namespace[key])})
         else:
             entries.append(_entry(clock, key, namespace[key], origins.get(key, (None, None)), limit))
+            table = clock.run(tables.of, namespace[key]) if name and not SECRET.search(name) else None
+            if table is not None:
+                entries[-1]["table"] = table
     answer = {"names": [] if detail == "summary" else entries, "count": len(names), "summary": _counts(entries) or "empty"}
     if detail == "full":
         import os

@@ -127,3 +127,13 @@ def test_of_the_system(served, name):
     if name not in OWN and not importable(name):
         pytest.skip("/usr/bin/python3 has no " + name)
     same_answers(served, name)
+
+
+def test_frames_of_the_index_have_tables(served, environment):
+    with served.client() as client:
+        for code in ("import pandas as pd\npd.DataFrame({'n': [1.5, None], 's': ['a', 'b']})", "import polars as pl\npl.DataFrame({'n': [1.5, None], 's': ['a', 'b']})",
+                     "import pyarrow as pa\npa.table({'n': [1.5, None], 's': ['a', 'b']})"):
+            answer = client.python(code, session_name="tables", state_mode="stateful", timeout_s=60, venv_id=environment)
+            table = answer["display"][-1]["application/vnd.furca.table+json"]
+            assert [row[table["labels"]:] for row in table["rows"]] == [["1.5", "a"], ["NaN" if "pandas" in code else "None", "b"]], code
+        client.call("close_session", session_name="tables")
