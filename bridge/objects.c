@@ -63,7 +63,8 @@ static const struct furca_handle *object_of(struct furca_caps *caps, uint64_t cl
 	struct furca_view name;
 
 	if (!furca_map_text(args, "handle", &name)) {
-		(void)furca_refuse_value(err, "handle", "the text of a handle that code gave");
+		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Give handle as it came from code.",
+					 "The argument 'handle' must be the text of a handle that code gave.");
 		return NULL;
 	}
 	object = furca_handles_get(&caps->objects, name);

@@ -82,10 +82,8 @@ void furca_engine_attach(struct furca_engine *engine, furca_client_id client, ui
 	if (engine->stopping)
 		(void)furca_fail(&err, FURCA_E_GONE, 0, "The engine is stopping.");
 	else if (furca_coordinate_select(FURCA_METHOD_attach_session, args, &selector, &err) == 0 && mine.n < 0)
-		(void)furca_fail_suggest(
-			&err, FURCA_E_VALIDATION, 0,
-			"Say hello with frames=true, and send one end of a socketpair beside the request.",
-			"No channel came beside attach_session.");
+		(void)furca_fail_suggest(&err, FURCA_E_VALIDATION, 0, FURCA_ADVICE_CHANNEL,
+					 "No channel came beside attach_session.");
 	if (!err.code)
 		s = furca_session_attach(engine, &selector, furca_fd_take(&mine), &err);
 	if (s) {

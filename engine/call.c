@@ -436,15 +436,19 @@ static void on_grace(void *owner)
 	furca_host_kill(call->host);
 }
 
+/* Ends a call whose code has not begun. */
 static void stop_waiting(struct furca_call *call)
 {
 	const struct furca_launch *launch = call->launch ? call->launch : call->session ? call->session->launch : NULL;
 	const char *what = launch && furca_launch_building(launch) ? "its environment was being built"
 			   : call->session			   ? "it was waiting for its turn in the session"
 								   : "its process was being started";
+	char advice[96];
 
+	(void)snprintf(advice, sizeof(advice), "Use timeout_s=%.0f, or wait for the session's earlier calls.",
+		       FURCA_MAX(4 * (double)call->plan.timeout_us / 1e6, 10.0));
 	if (call->stop == FURCA_STOP_TIMEOUT)
-		furca_call_fail(call, "timeout", "Give a longer timeout_s, or wait for the session's earlier calls.",
+		furca_call_fail(call, "timeout", advice,
 				"The call timed out after %.3g s while %s; its code did not run.",
 				(double)(furca_now_us() - call->asked_us) / 1e6, what);
 	else if (call->stop == FURCA_STOP_CLOSE)
@@ -460,7 +464,8 @@ static void stop_waiting(struct furca_call *call)
 	if (call->method != FURCA_METHOD_execute && call->method != FURCA_METHOD_call_function) {
 		struct furca_err err = FURCA_ERR_INIT;
 
-		(void)furca_fail(&err, FURCA_E_TIMEOUT, 0, "The session did not become free in time.");
+		(void)furca_fail_suggest(&err, FURCA_E_TIMEOUT, 0, "Call again when calls under way have ended.",
+					 "The session did not become free in time.");
 		furca_call_refuse(call, &err);
 		return;
 	}

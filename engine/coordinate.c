@@ -218,6 +218,9 @@ static int arg_limits(struct reading *r, const char *key, const struct furca_val
 		} else {
 			if (item.kind != FURCA_UINT || item.u == 0 || item.u > INT64_MAX)
 				return furca_refuse_value(err, path, "an integer above 0");
+			if (whole[n] == &l->open_files && item.u < FURCA_MIN_OPEN_FILES)
+				return furca_refuse_value(
+					err, path, "an integer from 16 up (a process needs some before any code runs)");
 			*whole[n] = item.u;
 		}
 		r->plan->has_limits = true;

@@ -65,6 +65,9 @@ int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view 
 struct furca_entry *furca_coordinate_session(const struct furca_coordinates *at, const struct furca_plan *plan,
 					     uint64_t *ret_id);
 
+/* What to do about a channel that did not come beside attach_session. */
+#define FURCA_ADVICE_CHANNEL "Say hello with frames=true, and send one end of a socketpair beside the request."
+
 /* For suggestions: writes the arguments that name a session by its id. Returns `buf`. */
 const char *furca_coordinate_place(char buf[FURCA_ADVICE_TEXT], const struct furca_key *key);
 

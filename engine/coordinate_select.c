@@ -58,7 +58,7 @@ static const struct method_arguments {
 	[FURCA_METHOD_attach_session] = {F(LANGUAGE) | F(SESSION_NAME) | F(CHANNEL), F(CHANNEL)},
 };
 
-/* What a field that must be given could be, and so is not to be left out. */
+/* What a field that must be given could be, and so is not to be left out. A channel cannot be written down. */
 static const char *const examples[FIELDS] = {[NEW_NAME] = "'copy'", [LABEL] = "'here'", [MSGID] = "1"};
 
 static int wrong(struct furca_err *err, enum field f, const char *what)
@@ -213,7 +213,9 @@ int furca_coordinate_select(enum furca_method method, struct furca_view args, st
 	}
 	for (int f = 0; f < FIELDS; f++)
 		if (m->needed & F(f) & ~given)
-			return furca_refuse_needed(err, field_names[f], NULL, examples[f]);
+			return examples[f] ? furca_refuse_needed(err, field_names[f], NULL, examples[f])
+					   : furca_fail_suggest(err, FURCA_E_VALIDATION, 0, FURCA_ADVICE_CHANNEL,
+								"The argument '%s' is missing.", field_names[f]);
 	if (method == FURCA_METHOD_read_output && !(given & (F(MSGID) | F(OUTPUT_ID))))
 		return furca_refuse_needed(err, field_names[MSGID], NULL, examples[MSGID]);
 	return 0;

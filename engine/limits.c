@@ -199,7 +199,10 @@ int furca_limits_apply(struct furca_host *host, const struct furca_limits *limit
 	if (limits->memory_bytes && !memory)
 		furca_watch_memory(host, limits->memory_bytes);
 	r = bound_all(host->proc.pid, limits);
-	return r < 0 ? furca_fail(err, FURCA_E_LIMIT, -r, "cannot put the limits on the process") : 0;
+	return r < 0 ? furca_fail_suggest(err, FURCA_E_LIMIT, -r,
+					  "Remove limits, or make them smaller than the engine's own.",
+					  "cannot put the limits on the process")
+		     : 0;
 }
 
 /* Whether `pid` descends from `root`, looking at most 64 generations up. */

@@ -94,7 +94,8 @@ static int look_at_root(const struct furca_barriers *plan, struct furca_err *err
 
 	if (readlink("/proc/self/root", root, sizeof(root) - 1) > 0 && strcmp(root, "/") != 0 &&
 	    (plan->flags & CLONE_NEWNS))
-		return furca_fail(err, FURCA_E_ISOLATION, 0, "a process in a chroot cannot be put into a cell");
+		return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Leave the chroot.",
+					  "a process in a chroot cannot be put into a cell");
 	return 0;
 }
 

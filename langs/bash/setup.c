@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "bridge/wire/advice.h"
 #include "langs/bash/bash_abi.h"
 #include "langs/bash/json.h"
 #include "langs/bash/shell.h"
@@ -30,9 +31,19 @@ int furca_bash_set_cwd(struct furca_view path, struct furca_err *err)
 	r = cd_builtin(words);
 	dispose_words(words);
 	if (r != EXECUTION_SUCCESS)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, ENOENT, "Give the path of a directory that exists",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, ENOENT,
+					  "Remove cwd, or give the path of a directory that exists.",
 					  "cannot change to the directory '%s'", (const char *)text.data);
 	return 0;
+}
+
+/* "'NAME' WHY": to be left out of the map that it stands in. */
+static int refuse_name(struct furca_err *err, const char *name, const char *why)
+{
+	char word[FURCA_ADVICE_TEXT], advice[FURCA_ADVICE_TEXT + 16];
+
+	(void)snprintf(advice, sizeof(advice), "Remove %s.", furca_advice_text(word, furca_text_view(name)));
+	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "'%.200s' %s", name, why);
 }
 
 static int set_variable(const char *name, const struct furca_value *value, struct furca_err *err)
@@ -41,9 +52,9 @@ static int set_variable(const char *name, const struct furca_value *value, struc
 	SHELL_VAR *var = find_variable(name);
 
 	if (!legal_identifier(name))
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "'%s' is no name that a variable of bash can have", name);
+		return refuse_name(err, name, "is no name that a variable of bash can have");
 	if (var && var->attributes & att_readonly)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "the variable '%s' is readonly in this session", name);
+		return refuse_name(err, name, "is readonly in this session");
 	if (value->kind == FURCA_NIL) {
 		(void)unbind_variable(name);
 	} else if (value->kind != FURCA_STR || memchr(value->bytes.at, 0, furca_view_size(value->bytes))) {
@@ -132,9 +143,8 @@ static int add_kwargs(struct furca_buf *code, struct furca_view function, struct
 			break;
 		name = key.kind == FURCA_STR ? furca_view_dup(key.bytes) : NULL;
 		if (!name || !legal_identifier(name))
-			return furca_fail(err, FURCA_E_VALIDATION, 0,
-					  "'%s' is no name that an argument of a bash function can have",
-					  name ? name : "?");
+			return refuse_name(err, name ? name : "?",
+					   "is no name that an argument of a bash function can have");
 		(void)furca_buf_printf(code, "%s=", name);
 		add_quoted(code, &value);
 	}

@@ -32,6 +32,7 @@ class _Call:
     """The call under way, or the last one; what C does not keep of it."""
 
     restore = None
+    refused = None  # what was wrong with the arguments, not with the code
 
 
 _library = []      # sys.path as the interpreter made it
@@ -339,10 +340,14 @@ def begin(cwd, env, function):
     """Before the user's code, where something is out of order or asked for. The steps of a stored function, or None: C makes the
     steps of code. Raises what the call is to report."""
     with _guard:
-        _call.restore = None
+        _call.restore = _call.refused = None
         _prepare()
-        if cwd:
-            os.chdir(cwd)
+        try:
+            if cwd:
+                os.chdir(cwd)
+        except OSError as error:
+            _call.refused = error
+            raise
         for name, value in (env or {}).items():
             if value is None:
                 os.environ.pop(name, None)
@@ -437,7 +442,9 @@ def _safe(name):
 def _suggestion(error):
     """What to change, where the error alone does not say it to somebody who cannot see the session. UTF-8 bytes or None."""
     said = None
-    if isinstance(error, SyntaxError) and isinstance(error.text, str) and error.text.lstrip()[:1] in ("!", "%"):
+    if error is _call.refused:
+        said = "Remove cwd, or give the path of a directory that exists."
+    elif isinstance(error, SyntaxError) and isinstance(error.text, str) and error.text.lstrip()[:1] in ("!", "%"):
         said = "This is plain Python without IPython's ! and %: use language='bash', or the subprocess module."
     elif isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] not in sys.modules:
         said = ("Declare an environment with create_env whose dependencies bring %s, and pass its venv_id."
@@ -469,6 +476,7 @@ def _finish(error, shown):
     displayed = display.end()
     data, left = shown or (None, 0)
     suggestion = None if error is None else _suggestion(error)
+    _call.refused = None
     raised = errors.raised(error) if error is not None and restored else None
     return how, status, said, suggestion, raised, data, left, displayed
 
