@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -107,6 +108,11 @@ void furca_pages_take(struct furca_view list, bool write)
 {
 	uint64_t left = write ? FURCA_PAGES_WRITTEN : FURCA_PAGES_MAPPED;
 	size_t n = FURCA_MIN(furca_view_size(list) / sizeof(struct furca_page_range), (size_t)FURCA_MAX_PAGE_RANGES);
+	int off = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
+
+	/* Where a huge page could be had, a fault for one small page would take it: 512 times what the list says. */
+	if (n == 0 || off < 0 || (off == 0 && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0))
+		return;
 
 	for (size_t i = 0; i < n; i++) {
 		struct furca_page_range range;
@@ -118,6 +124,8 @@ void furca_pages_take(struct furca_view list, bool write)
 		(void)madvise((void *)(uintptr_t)range.start, (size_t)(range.end - range.start),
 			      write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 	}
+	if (off == 0)
+		(void)prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 }
 
 void furca_pages_done(struct furca_pages *pages)

@@ -33,7 +33,7 @@ int furca_pages_touched(struct furca_pages *ret);
 
 /*
  * Takes the faults of a list: `write` makes the pages private, else they are mapped. What is not mapped here any more, what is no list and what is beyond the
- * limit is left out; where the kernel cannot (before Linux 5.14) nothing happens. Contents do not change.
+ * limit is left out; where the kernel cannot (before Linux 5.14) nothing happens. Small pages only. Contents do not change.
  */
 void furca_pages_take(struct furca_view list, bool write);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -163,10 +164,34 @@ START_TEST(test_other_lists_do_no_harm)
 }
 END_TEST
 
+/* A list of small pages takes no huge ones, where nothing was before. */
+START_TEST(test_huge_pages_are_not_taken)
+{
+	uint64_t huge = (uint64_t)2 << 20, size = 64 * huge;
+	struct furca_page_range list[32];
+	char *big = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct rusage before, after;
+
+	ck_assert(big != MAP_FAILED);
+	(void)madvise(big, size, MADV_HUGEPAGE);
+	for (unsigned i = 0; i < 32; i++) {
+		uint64_t at = (((uintptr_t)big + huge - 1) & -huge) + i * huge;
+
+		list[i] = (struct furca_page_range){at, at + PAGE};
+	}
+	ck_assert_int_eq(getrusage(RUSAGE_SELF, &before), 0);
+	furca_pages_take((struct furca_view){(uint8_t *)list, (uint8_t *)(list + 32)}, true);
+	ck_assert_int_eq(getrusage(RUSAGE_SELF, &after), 0);
+	ck_assert_int_lt(after.ru_maxrss - before.ru_maxrss, 8 << 10); /* kB; 64 << 10 with huge pages */
+	ck_assert_int_eq(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0), 0);
+}
+END_TEST
+
 static void add(TCase *tests)
 {
 	tcase_add_test(tests, test_twin_takes_what_a_clone_told);
 	tcase_add_test(tests, test_other_lists_do_no_harm);
+	tcase_add_test(tests, test_huge_pages_are_not_taken);
 }
 
 int main(void)
