@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "bridge/wire/lane.h"
@@ -23,6 +24,8 @@
 #include "snapshot/init.h"
 
 #include "base/banned.h"
+
+#define MAX_DESCRIPTORS 65536
 
 void furca_engine_answer_with(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
 			      const struct furca_buf *buf, struct furca_fd *memory)
@@ -43,6 +46,20 @@ void furca_engine_answer(struct furca_engine *engine, furca_client_id client, ui
 			 const struct furca_buf *buf)
 {
 	furca_engine_answer_with(engine, client, msgid, buf, NULL);
+}
+
+/*
+ * All that the machine lets this process have: each session takes a dozen, and where none is left descriptors that others pass are lost. To be called
+ * when the init stands, whose children have the limit that this process was given.
+ */
+static void raise_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = FURCA_MIN(limit.rlim_max, (rlim_t)MAX_DESCRIPTORS);
+		(void)setrlimit(RLIMIT_NOFILE, &limit);
+	}
 }
 
 static bool venv_known(void *user, uint64_t venv)
@@ -133,6 +150,7 @@ static int engine_start(struct furca_engine *engine, struct furca_err *err)
 		r = furca_init_start(&init, &control, err);
 	if (r < 0)
 		return r;
+	raise_descriptors();
 	engine->surface = furca_init_link(engine, init, control);
 	if (!engine->surface)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the init process's channel");

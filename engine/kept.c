@@ -167,5 +167,6 @@ void furca_kept_read(struct furca_engine *engine, furca_client_id client, const 
 	furca_pack_text(&pk, "total");
 	msgpack_pack_uint64(&pk, output->total);
 	furca_pack_text(&pk, "end");
-	furca_pack_bool(&pk, s->offset + bytes.len >= output->total);
+	/* Where the disk was full nothing stands behind what it took. */
+	furca_pack_bool(&pk, s->offset + bytes.len >= output->total || (bytes.len == 0 && s->length > 0));
 }

@@ -145,6 +145,42 @@ void furca_limits_sweep(struct furca_engine *engine, uint64_t tag)
 	}
 }
 
+/* Bytes of a process: resident and of no file, and reserved for data and stacks, used or not. False where it cannot be read. */
+static bool read_statm(pid_t pid, uint64_t *ret_anonymous, uint64_t *ret_data)
+{
+	char path[64], text[128];
+	unsigned long long resident, shared, data, page = (unsigned long long)sysconf(_SC_PAGESIZE);
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/statm", pid);
+	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
+	if (fd.n < 0)
+		return false;
+	ssize_t n = furca_fd_read_full(fd.n, text, sizeof(text) - 1);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	if (sscanf(text, "%*s %llu %llu %*s %*s %llu", &resident, &shared, &data) != 3 || shared > resident)
+		return false;
+	*ret_anonymous = (resident - shared) * page;
+	*ret_data = data * page;
+	return true;
+}
+
+uint64_t furca_limits_anonymous(pid_t pid)
+{
+	uint64_t anonymous, data;
+
+	return read_statm(pid, &anonymous, &data) ? anonymous : 0;
+}
+
+/* What the process has reserved and not used, such as the rest of its arenas, counts in RLIMIT_DATA and is no memory. */
+static uint64_t untouched(pid_t pid)
+{
+	uint64_t anonymous, data;
+
+	return read_statm(pid, &anonymous, &data) && data > anonymous ? data - anonymous : 0;
+}
+
 /* `soft` below the hard limit by `slack`, so that the process is told before it is ended. */
 static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value, rlim_t slack)
 {
@@ -166,7 +202,7 @@ static int bound_all(pid_t pid, const struct furca_limits *limits)
 	int r = bound(pid, RLIMIT_CPU, cpu, 2);
 
 	if (r == 0)
-		r = bound(pid, RLIMIT_DATA, limits->memory_bytes, 0);
+		r = bound(pid, RLIMIT_DATA, limits->memory_bytes ? limits->memory_bytes + untouched(pid) : 0, 0);
 	if (r == 0)
 		r = bound(pid, RLIMIT_NOFILE, limits->open_files, 0);
 	return r;
@@ -332,24 +368,6 @@ void furca_limits_start(struct furca_engine *engine)
 {
 	engine->cgroups = furca_cgroups_new(engine->instance);
 	engine->oom_kills = machine_oom_kills();
-}
-
-uint64_t furca_limits_anonymous(pid_t pid)
-{
-	char path[64], text[128];
-	unsigned long long resident, shared;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/statm", pid);
-	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
-	if (fd.n < 0)
-		return 0;
-	ssize_t n = furca_fd_read_full(fd.n, text, sizeof(text) - 1);
-	if (n <= 0)
-		return 0;
-	text[n] = '\0';
-	if (sscanf(text, "%*s %llu %llu", &resident, &shared) != 2 || shared > resident)
-		return 0;
-	return (resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 uint64_t furca_limits_tag_of(pid_t pid)

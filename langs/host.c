@@ -313,9 +313,13 @@ static void wait_message(struct furca_host *host)
 	if (host->lang->idle_begin)
 		host->lang->idle_begin(host->data);
 	for (;;) {
+		char byte;
 		int r = poll(&poll_control, 1, -1);
 
-		if (r > 0)
+		/* Code has allowed itself fewer descriptors than poll is given. */
+		if (r < 0 && errno == EINVAL)
+			r = recv(host->control.n, &byte, 1, MSG_PEEK) < 0 ? -1 : 1;
+		if (r > 0 || (r < 0 && errno != EINTR))
 			break;
 		host->stirred |= r < 0 && errno == EINTR;
 		if (r < 0 && errno == EINTR && host->lang->idle_signal)

@@ -189,6 +189,62 @@ def test_one_session_at_its_limit_harms_no_other(client):
     assert not busy.wait(30)["ok"]
 
 
+def test_descriptors_of_the_engine_and_of_sessions(new_engine):
+    """The engine takes what it may have; sessions have the limit that it was started with."""
+    engine = new_engine(wrap=("prlimit", "--nofile=1024:4096"))
+    with open("/proc/%d/limits" % engine.pid) as f:
+        assert re.search(r"^Max open files +4096 +4096", f.read(), re.M)
+    client = engine.client()
+    for language, code, seen in (("python", "import resource; resource.getrlimit(resource.RLIMIT_NOFILE)", "(1024, 4096)"), ("bash", "ulimit -n", "1024")):
+        for mode in ("stateful", "read_only", "stateless"):
+            where = {} if mode == "stateless" else {"session_name": language}
+            answer = client.execute(code, language, state_mode=mode, **where)
+            assert seen in (answer["result_text"] or answer["stdout"]), (language, mode, answer)
+
+
+def test_output_that_the_disk_did_not_take_ends(new_engine, tmp_path):
+    """Reading to `end` comes to one, at what was kept."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    state = tmp_path / "state"
+    state.mkdir()
+    client = new_engine("--state-dir", str(state),
+                        wrap=("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=3m none "%s" && exec "$@"' % state, "sh")).client()
+    answer = client.execute("head -c 10000000 /dev/zero | tr '\\0' x", "bash", session_name="s", state_mode="stateful")
+    assert answer["ok"], answer
+    got = 0
+    for _ in range(100):
+        part = client.call("read_output", output_id=answer["output_id"], stream="stdout", offset=got, length=1 << 20)
+        assert part["ok"] and part["total"] == 10_000_000 and set(part["data"]) <= {ord("x")}, part
+        got += len(part["data"])
+        if part["end"]:
+            break
+    assert part["end"] and 1_000_000 < got < 10_000_000, got
+
+
+def test_a_session_without_descriptors_is_idle(client, engine):
+    """It may have none at all: waiting for the next call takes no processor, and what cannot be had is said at once."""
+    assert stateful(client, "import resource, time; resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))",
+                    session_name="none")["ok"]
+    spent = stateful(client, "before = time.process_time()", session_name="none")
+    time.sleep(0.5)
+    if spent["ok"]:
+        assert stateful(client, "time.process_time() - before < 0.2", session_name="none")["result"] is True
+    began = time.monotonic()
+    client.call("inspect_session", 20, session_name="none")
+    client.python("1", session_name="none", state_mode="read_only", timeout_s=10)
+    assert time.monotonic() - began < 5
+    assert client.call("close_session", session_name="none")["closed"]
+
+
+def test_small_limits_of_memory_leave_room_for_what_is_used(client):
+    """Address space that is reserved, as for the rest of an arena, is no memory."""
+    assert stateful(client, "x = 'keep'", session_name="tight", limits={"memory_bytes": 60 * MIB})["ok"]
+    assert stateful(client, "b = bytearray(20_000_000); len(b)", session_name="tight")["result"] == 20_000_000
+    look = client.python("len(b), x", session_name="tight", state_mode="read_only")
+    assert look["ok"] and look["result"] == [20_000_000, "keep"], look
+
+
 def with_memory(new_engine, **config):
     """An engine whose sessions may have that much together; skips where nothing could hold them to it."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
