@@ -26,6 +26,7 @@ import envpython
 
 FORMAT = 1
 MAX_SPEC = 1 << 20
+MAX_REQUIREMENT = 4096  # characters of one requirement, without its hashes
 
 PROJECT_KEYS = ("name", "version", "description", "readme", "requires-python", "license", "license-files", "authors",
                 "maintainers", "keywords", "classifiers", "urls", "scripts", "gui-scripts", "entry-points", "dependencies",
@@ -79,7 +80,7 @@ def _parse(text):
         raise SpecError("the specification is larger than %d bytes" % MAX_SPEC, "Give the text of a pyproject.toml only.")
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no Unicode, a number without end, tables too deep
         raise SpecError("the specification is not valid TOML: %s" % error,
                         'Give the text of a pyproject.toml, for example: [project]\\ndependencies = ["numpy>=2"]') from None
 
@@ -134,12 +135,19 @@ class Sources:
         return "git+%s%s%s" % (source["git"], "@" + rev if rev else "", tail)
 
 
+def _bounded(text, where):
+    """What reads a requirement takes time by the square of its length."""
+    if len(re.split(r"--hash", text, maxsplit=1)[0]) > MAX_REQUIREMENT or re.search(r"\s{100}", text):
+        raise SpecError("%s: '%s…' is too long" % (where, text[:40].strip()), "Write each requirement in at most %d characters." % MAX_REQUIREMENT)
+
+
 def requirement(text, where, sources=None):
     """The canonical form of one requirement, as pip and uv read it from a file."""
+    _bounded(text, where)
     head, hashes = _hashes(text, where)
     try:
         parsed = Requirement(head)
-    except InvalidRequirement as error:
+    except (InvalidRequirement, RecursionError) as error:
         raise SpecError("%s: '%s' is no valid requirement: %s" % (where, text, " ".join(str(error).split())),
                         _hint(head)) from None
     name = canonicalize_name(parsed.name)
@@ -240,6 +248,8 @@ def _specifier(project):
     text = project.get("requires-python", "")
     if not isinstance(text, str):
         raise SpecError("project.requires-python must be a string", 'Write requires-python = ">=3.9".')
+    if len(text) > MAX_REQUIREMENT:
+        raise SpecError("project.requires-python is too long", "Write it in at most %d characters." % MAX_REQUIREMENT)
     try:
         return SpecifierSet(text)
     except InvalidSpecifier:

@@ -126,6 +126,9 @@ REFUSED = [("[project\n", "TOML"), ("[tool.x]\n", "no [project]"), ('[project]\n
            ('[project]\ndependencies = ["a==1 --hash=md5:0"]', "hash"), ('[project]\ndependencies = ["a==1 --hash=sha256:00", "b"]', "hash"),
            ('[project]\n[tool.uv]\nindx = []', "index"), ('[project]\n[tool.uv.sources]\na = {workspace = true}', "source"),
            ('[project]\n[tool.uv]\nfind-links = ["here"]', "absolute"), ('[project]\n[tool.furca]\npreload = ["os; x"]', "module"),
+           ('[project]\na = ' + "9" * 100_000, "TOML"), ('[project]\ndependencies = ["six%sx"]' % (" " * 200_000), "too long"),
+           ('[project]\nrequires-python = "%s"' % (">=3," * 50_000), "too long"),
+           ('[project]\ndependencies = ["six; %s"]' % ("(" * 3000), "PEP 508"),
            ('[project]\ndependencies = [1]', "list of strings"), ("project = 1", "table"), ("x" * (1 << 20) + "y", "larger")]
 
 
