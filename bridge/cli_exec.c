@@ -61,7 +61,8 @@ static int read_number(const char *option, double low, double high, double *ret)
 	double n = strtod(optarg, &end);
 
 	if (end == optarg || *end || !(n >= low && n <= high))
-		return furca_cli_usage("exec", "%s wants a number from %g to %g, not '%s'", option, low, high, optarg);
+		return furca_cli_usage("exec", "%s wants a number from %.15g to %.15g, not '%s'", option, low, high,
+				       optarg);
 	*ret = n;
 	return -1;
 }
@@ -87,6 +88,8 @@ static int take_option(struct exec *x, int c)
 		status = read_number("--timeout", 0.001, 1e7, &x->args.timeout_s);
 		break;
 	case 'e':
+		if (x->code)
+			return furca_cli_usage("exec", "one piece of code at a time: -e CODE, FILE or -");
 		x->code = strdup(optarg);
 		x->args.code_size = strlen(optarg);
 		break;

@@ -168,6 +168,15 @@ static void print_state(struct furca_view answer)
 	}
 }
 
+/* Whether a Python session's answer names anything; other languages describe themselves as a whole. */
+static bool has_names(struct furca_view answer)
+{
+	struct furca_value state, names;
+
+	return !furca_map_get(answer, "state", &state) || state.kind != FURCA_MAP ||
+	       !furca_map_get(state.raw, "names", &names) || names.kind != FURCA_ARRAY || names.count > 0;
+}
+
 /* Takes `-d D`, `--detail D` or `--detail=D` out of the arguments. False where its value is missing. */
 static bool take_detail(int *argc, char **argv, const char **ret)
 {
@@ -209,6 +218,11 @@ int furca_cmd_inspect(int argc, char **argv)
 	furca_args_text(&args, "name", cli.argc == 2 ? cli.argv[1] : NULL);
 	furca_args_text(&args, "detail", detail);
 	status = furca_cli_call(&cli, "inspect_session", &args, &answer, &view, &shown);
+	if (status == FURCA_EXIT_OK && !shown && cli.argc == 2 && !has_names(view)) {
+		(void)fprintf(stderr, "furca inspect: there is no name '%s' in session '%s'\n", cli.argv[1],
+			      cli.argv[0]);
+		return FURCA_EXIT_FAILED;
+	}
 	if (status == FURCA_EXIT_OK && !shown) {
 		print_session(view);
 		print_state(view);

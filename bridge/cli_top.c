@@ -65,8 +65,9 @@ static void print_counts(struct furca_view sessions, struct furca_view stats)
 	furca_cli_bytes(private_text, sizeof(private_text), own);
 	furca_cli_bytes(shared_text, sizeof(shared_text), shared);
 	(void)printf(
-		"furca: %llu sessions, %llu busy; %s their own, %s shared with snapshots and copies; %llu idle processes\n",
-		(unsigned long long)n, (unsigned long long)busy, private_text, shared_text, (unsigned long long)idle);
+		"furca: %llu session%s, %llu busy; %s their own, %s shared with snapshots and copies; %llu idle processes\n",
+		(unsigned long long)n, n == 1 ? "" : "s", (unsigned long long)busy, private_text, shared_text,
+		(unsigned long long)idle);
 }
 
 /* What a process is for, or runs. */
@@ -159,7 +160,8 @@ static int show(const struct furca_cli *cli, const char *before, size_t most)
 	(void)fputs(before, stdout);
 	print_counts(sessions_view, stats_view);
 	(void)fputc('\n', stdout);
-	print_processes(sessions_view, most - FURCA_MIN(most, furca_cli_print_sessions(sessions_view, most)));
+	size_t printed = furca_cli_print_sessions(sessions_view, most);
+	print_processes(sessions_view, most - FURCA_MIN(most, printed));
 	return FURCA_EXIT_OK;
 }
 

@@ -74,8 +74,10 @@ int furca_connect(const char *path, struct furca_client **ret, struct furca_erro
 	memcpy(to.sun_path, chosen, sizeof(chosen));
 	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	if (fd.n < 0 || connect(fd.n, (struct sockaddr *)&to, sizeof(to)) < 0)
-		return furca_client_fail(err, -errno, "Start one with `furca serve`, or use furca_open_private.",
-					 "no engine answers at '%s': %s", chosen, strerror(errno));
+		return furca_client_fail(
+			err, -errno,
+			"Start one with `furca serve`; `furca exec` and furca_open_private start one themselves.",
+			"no engine answers at '%s': %s", chosen, strerror(errno));
 	if (!server_is_ours(fd.n))
 		return furca_client_fail(err, -EPERM, "Give the socket of an engine of your own.",
 					 "'%s' is another user's engine", chosen);

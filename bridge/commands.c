@@ -44,7 +44,7 @@ static const char exec_help[] =
 	"  -e, --code CODE    the code\n"
 	"  --on-error WHAT    keep or rollback\n"
 	"  --cwd DIR          run there\n"
-	"  --max-output N     bytes kept of each stream\n"
+	"  --max-output N     bytes kept of each stream for the answer; what is shown is not cut\n"
 	"  --images HOW       on a terminal: auto (default: what it says it can), kitty, iterm, or path\n"
 	"                     (a file, whose path is printed, as always elsewhere); also $FURCA_IMAGES\n"
 	"  --private          use an engine that ends with this command\n" SOCKET_HELP JSON_HELP;

@@ -23,6 +23,7 @@
 #include "base/banned.h"
 
 #define MAX_CALLS 256
+#define BEGIN_MS 200		 /* that the next call waits at most for this one to reach the engine */
 #define KEEP_MS 3600000		 /* what a client may keep of what does not change while this process lives */
 #define PROGRESS_EVERY_US 200000 /* at most so often */
 #define END_GRACE_S 2		 /* for calls to finish when the input has ended */
@@ -157,7 +158,7 @@ static void unlink_call(struct furca_mcp_call *call)
 			*at = call->next;
 			break;
 		}
-	(void)pthread_cond_signal(&mcp->idle);
+	(void)pthread_cond_broadcast(&mcp->idle);
 	(void)pthread_mutex_unlock(&mcp->lock);
 }
 
@@ -184,6 +185,39 @@ static const struct furca_mcp_tool *find_tool(const char *name)
 static json_t *own(json_t *value)
 {
 	return value ? json_deep_copy(value) : NULL;
+}
+
+static void deadline_in(struct timespec *ret, int64_t ms)
+{
+	(void)clock_gettime(CLOCK_REALTIME, ret);
+	ret->tv_sec += ms / 1000;
+	ret->tv_nsec += ms % 1000 * 1000000;
+	ret->tv_sec += ret->tv_nsec / 1000000000;
+	ret->tv_nsec %= 1000000000;
+}
+
+/*
+ * Calls reach the engine in the order in which they came: the first of two may make the session that the second one reads. Not for ever: one that waits
+ * for a server of --tools to start holds up nobody. The call may be gone when this returns.
+ */
+static void wait_begun(struct furca_mcp *mcp, const struct furca_mcp_call *call)
+{
+	struct timespec until;
+	bool waits = true;
+	int r = 0;
+
+	deadline_in(&until, BEGIN_MS);
+	(void)pthread_mutex_lock(&mcp->lock);
+	while (waits && r == 0) {
+		const struct furca_mcp_call *at = mcp->calls;
+
+		while (at && at != call)
+			at = at->next;
+		waits = at && !at->begun;
+		if (waits)
+			r = pthread_cond_timedwait(&mcp->idle, &mcp->lock, &until);
+	}
+	(void)pthread_mutex_unlock(&mcp->lock);
 }
 
 static void start_call(struct furca_mcp *mcp, json_t *id, json_t *params, bool modern)
@@ -229,6 +263,8 @@ static void start_call(struct furca_mcp *mcp, json_t *id, json_t *params, bool m
 		if (call)
 			call_free(call);
 		respond_error(mcp, id, FURCA_MCP_INTERNAL_ERROR, "Too many calls are under way");
+	} else {
+		wait_begun(mcp, call);
 	}
 	(void)pthread_attr_destroy(&attr);
 }
@@ -388,8 +424,7 @@ static bool wait_idle(struct furca_mcp *mcp, int seconds)
 	struct timespec until;
 	int r = 0;
 
-	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += seconds;
+	deadline_in(&until, (int64_t)seconds * 1000);
 	while (mcp->calls && r == 0)
 		r = pthread_cond_timedwait(&mcp->idle, &mcp->lock, &until);
 	return !mcp->calls;

@@ -20,7 +20,7 @@ struct furca_mcp {
 	struct furca_mcp_servers *servers; /* --tools, or NULL */
 	unsigned held;			   /* guarantees that the engine gives, bits of enum furca_barrier */
 	pthread_mutex_t lock;		   /* output, and the list of calls */
-	pthread_cond_t idle;
+	pthread_cond_t idle;		   /* a call has begun, or ended */
 	struct furca_mcp_call *calls;
 	struct furca_mcp_listener *listeners;
 };
@@ -34,8 +34,9 @@ struct furca_mcp_call {
 	struct furca_mcp_call *next;
 	json_t *id, *arguments, *progress_token; /* owned; the token may be NULL */
 	const struct furca_mcp_tool *tool;
-	uint32_t msgid;		/* of the execute under way, 0: none */
-	bool cancelled, modern; /* `modern`: of a revision without handshake */
+	uint32_t msgid; /* of the execute under way, 0: none */
+	bool cancelled, begun,
+		modern; /* `begun`: the engine has been asked; `modern`: of a revision without handshake */
 	int64_t started_us, told_us;
 	uint64_t told; /* progress so far: it must grow */
 };

@@ -397,8 +397,10 @@ static void take_message(struct server *server, json_t *message)
 
 static void end_server(struct server *server, const char *why)
 {
+	FURCA_AUTO_FREE char *reason = why ? strdup(why) : NULL; /* it may stand in the peer itself */
+
 	(void)pthread_mutex_lock(&server->all->lock);
-	furca_mcp_peer_kill(&server->peer, why);
+	furca_mcp_peer_kill(&server->peer, reason);
 	(void)fprintf(stderr, "furca mcp: the MCP server '%s' has gone: %s\n", server->peer.name, server->peer.failure);
 	fail_calls(server);
 	server->settled = true;

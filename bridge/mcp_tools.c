@@ -51,6 +51,8 @@ static bool request(struct furca_mcp_call *call, const char *method, struct furc
 	if (r == 0) {
 		(void)pthread_mutex_lock(&call->mcp->lock);
 		call->msgid = *ret_msgid;
+		call->begun = true;
+		(void)pthread_cond_broadcast(&call->mcp->idle);
 		bool cancelled = call->cancelled;
 		(void)pthread_mutex_unlock(&call->mcp->lock);
 		if (cancelled)

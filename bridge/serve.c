@@ -211,8 +211,11 @@ static int read_config(struct options *o, const char *path, struct furca_err *er
 	int r = 0;
 
 	if (!root)
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "cannot read the configuration '%s', line %d: %s", path,
-				  where.line, where.text);
+		return where.line < 0 ? furca_fail(err, FURCA_E_VALIDATION, 0, "cannot read the configuration '%s': %s",
+						   path, strerror(errno))
+				      : furca_fail(err, FURCA_E_VALIDATION, 0,
+						   "cannot read the configuration '%s', line %d: %s", path, where.line,
+						   where.text);
 	if (!json_is_object(root))
 		r = furca_fail(err, FURCA_E_VALIDATION, 0, "the configuration '%s' must be a JSON object", path);
 	json_object_foreach (root, key, value) {

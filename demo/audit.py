@@ -74,7 +74,7 @@ def main():
         if before != after or not there:
             print("the session or its file CHANGED")
             return 1
-        held = ", ".join(f"{word}: {how}" for word, how in (result.get("isolation") or {}).items() if how != "none")
+        held = "; ".join(f"{word}: {how}" for word, how in (result.get("isolation") or {}).items() if how != "none")
         print(f"The session is untouched: same columns, same {after[1][:12]}… over all values; the file is there.")
         print(f"{DIM}what held: {held}{OFF}")
         print(f"Three read-only calls took {spent:,.0f} ms, of which furca's own part is about {min(overhead):.1f} ms a call. Loading the table again "

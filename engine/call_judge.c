@@ -29,14 +29,14 @@ static void judge_done(struct furca_call *call, struct furca_view body)
 	(void)furca_map_text(body, "suggestion", &suggestion);
 	int n = (int)FURCA_MIN(furca_view_size(error), (size_t)1 << 20);
 	bool interrupted = how.at && furca_view_is(how, "interrupted");
+	const char *kept = call->plan.mode == FURCA_STATEFUL ? "; what had run is kept." : ".";
 
 	if (interrupted && call->stop == FURCA_STOP_TIMEOUT) {
 		furca_call_fail(call, "timeout", "Give a longer timeout_s, or split the work into shorter calls.",
-				"The code was interrupted when its time of %.3g s was over; what had run is kept.",
-				(double)call->plan.timeout_us / 1e6);
+				"The code was interrupted when its time of %.3g s was over%s",
+				(double)call->plan.timeout_us / 1e6, kept);
 	} else if (interrupted && call->stop != FURCA_STOP_NONE) {
-		furca_call_fail(call, "interrupted", NULL,
-				"The call was cancelled and its code interrupted; what had run is kept.");
+		furca_call_fail(call, "interrupted", NULL, "The call was cancelled and its code interrupted%s", kept);
 	} else if (how.at && furca_view_is(how, "ok")) {
 		add_suggestion(call, suggestion);
 		return;

@@ -297,7 +297,7 @@ class Build:
             unreached = re.search(NETWORK + r"|from versions: none", self.runner.said())
             if not unreached or not os.path.isdir(self._kept()):
                 raise failed
-            self.channel.progress("the index cannot be reached; trying with wheels kept from before")
+            self.channel.progress("the index has none, or cannot be reached; trying with wheels kept from before")
             if self.runner.run(argv + ["--no-index", "--find-links", self._kept()]):
                 raise failed
         files = sorted(glob.glob(os.path.join(glob.escape(wheels), "*.whl")))

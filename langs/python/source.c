@@ -134,9 +134,24 @@ static PyObject *line_cache(void)
 	return cache;
 }
 
+/* As linecache has them: each line ends in a newline, the last too, or marks below it would stand beside the place. */
+static PyObject *lines_of(PyObject *text)
+{
+	Py_ssize_t n = PyUnicode_GetLength(text);
+	bool ends = n <= 0 || PyUnicode_ReadChar(text, n - 1) == '\n';
+	PyObject *whole = ends ? text : PyUnicode_FromFormat("%U\n", text), *lines;
+
+	if (!whole)
+		return NULL;
+	lines = PyUnicode_Splitlines(whole, 1);
+	if (!ends)
+		Py_DECREF(whole);
+	return lines;
+}
+
 int furca_source_remember(PyObject *filename, PyObject *text)
 {
-	PyObject *lines = PyUnicode_Splitlines(text, 1), *cache = line_cache(), *entry = NULL;
+	PyObject *lines = lines_of(text), *cache = line_cache(), *entry = NULL;
 	int r = -1;
 
 	if (lines)

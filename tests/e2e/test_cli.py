@@ -56,6 +56,10 @@ def test_exec_says_what_is_wrong(run):
     assert p.returncode == 2 and "--help" in p.stderr
     p = run("exec", "-m", "stateless", "-e", "1/0")
     assert "ZeroDivisionError" in p.stderr and p.stdout == ""
+    p = run("exec", "-e", "1", "-e", "2")
+    assert p.returncode == 2 and "one piece of code" in p.stderr
+    p = run("exec", "--max-output", "0", "-e", "1")
+    assert "to 67108864," in p.stderr, p.stderr
 
 
 def test_exec_json_is_one_line(run):
@@ -80,6 +84,8 @@ def test_sessions_inspect_close(run):
     assert any(s["session_name"] == "shown" for s in json.loads(run("sessions", "--json").stdout)["sessions"])
     p = run("inspect", "shown")
     assert p.returncode == 0 and "ledger" in p.stdout and "total" in p.stdout and "function" in p.stdout
+    p = run("inspect", "shown", "nosuch")
+    assert p.returncode == 1 and "no name 'nosuch'" in p.stderr and p.stdout == ""
     run("exec", "-l", "bash", "-s", "shell", "-e", "greeting=hi; cd /")
     p = run("inspect", "shell")
     assert p.returncode == 0 and "cwd /" in p.stdout and "greeting" in p.stdout
@@ -170,7 +176,7 @@ def test_top_follows_the_sessions_and_leaves_the_terminal_as_it_was(engine):
     client = engine.client()
     client.python("x = 1", session_name="audit")
     once = subprocess.run([furca_program(), "top", "--socket", engine.socket], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
-    assert once.returncode == 0 and "1 sessions" in once.stdout and "audit" in once.stdout and "\033" not in once.stdout
+    assert once.returncode == 0 and "1 session," in once.stdout and once.stdout.count("LANGUAGE") == 1 and "audit" in once.stdout and "\033" not in once.stdout
     client.call("checkpoint", session_name="audit", label="here")
     client.python("x = 2", session_name="audit")
     pending = client.start("execute", code="import time; time.sleep(3)", language="python", session_name="audit", state_mode="read_only")

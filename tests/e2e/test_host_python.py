@@ -7,6 +7,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -157,6 +158,14 @@ def test_result_is_plain_and_bounded(session):
 
 
 # -- errors
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="marks came with Python 3.11")
+def test_marks_stand_below_their_place(session):
+    """On the last line too, which rarely ends in a newline."""
+    for end in ("", "\n"):
+        error = session.run("a = 1\na/0" + end).body["error"]
+        assert "    a/0\n    ~^~\n" in error, error
+
 
 def test_tracebacks_show_user_frames_with_their_lines(session):
     ran(session, "def f(d):\n    return d['missing_key']")

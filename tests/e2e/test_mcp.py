@@ -285,6 +285,17 @@ def test_an_envelope_that_is_wrong_is_said(bare, method, meta, code):
         assert error["data"] == {"supported": [MODERN, *REVISIONS], "requested": "2099-01-01"}
 
 
+def test_calls_reach_the_engine_in_the_order_in_which_they_came(bare):
+    """The first makes the session that the second one looks at, and was overtaken: there was no such session. What the look sees is what was there when it came."""
+    for n in range(12):
+        calls = [bare.start("tools/call", {"_meta": ENVELOPE, "name": "execute_code", "arguments": {
+            "language": "python", "code": code, "session_name": "o%d" % n, "state_mode": mode}})
+                 for mode, code in (("stateful", "x = %d" % n), ("read_only", "globals().get('x', 'before')"))]
+        made, look = [bare.wait(call)["result"] for call in calls]
+        assert made["isError"] is False and look["isError"] is False, (made, look)
+        assert text(look).split("\n")[0] in ("'before'", str(n)), look
+
+
 def test_a_call_without_handshake_is_cancelled(bare):
     call = bare.start("tools/call", {"_meta": ENVELOPE, "name": "execute_code", "arguments": {"language": "bash", "code": "sleep 60"}})
     assert eventually(lambda: bare.request("tools/call", {"_meta": ENVELOPE, "name": "list_sessions", "arguments": {}}), 10)
