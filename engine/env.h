@@ -47,6 +47,8 @@ struct furca_envs_events {
 	void (*retire)(void *user, uint64_t venv_id);
 	/* For a suggestion: writes the arguments that name a session which uses it. False where none does, but a call. May be NULL. */
 	bool (*holder)(void *user, uint64_t venv_id, char *buf, size_t size);
+	/* The name of a stored function that runs in it; NULL: none does. May be NULL. */
+	const char *(*function)(void *user, uint64_t venv_id);
 };
 
 /* Reads what the store knows and clears away what an interrupted build left. 0 or -errno. */

@@ -255,6 +255,29 @@ static int list(struct furca_envs *envs, furca_client_id client, uint64_t msgid,
 	return 0;
 }
 
+/* Its sessions and calls, and the stored functions that run in it, which would fail from then on. */
+static int refuse_used(struct furca_envs *envs, const struct furca_env *env, struct furca_err *err)
+{
+	const char *function = envs->events.function ? envs->events.function(envs->events.user, env->id) : NULL;
+	char advice[FURCA_ERR_TEXT_MAX] = "Call again when the calls in it have ended.", place[224];
+
+	if (env->holds || furca_env_awaited(env)) {
+		if (envs->events.holder && envs->events.holder(envs->events.user, env->id, place, sizeof(place)))
+			(void)snprintf(
+				advice, sizeof(advice),
+				"Close its sessions (list_sessions shows them), for example call close_session with %s first.",
+				place);
+		return furca_fail_suggest(err, FURCA_E_BUSY, 0, advice,
+					  "Environment %llu is in use by %u sessions or calls.",
+					  (unsigned long long)env->id, env->holds ? env->holds : 1);
+	}
+	if (!function)
+		return 0;
+	(void)snprintf(advice, sizeof(advice), "Call remove_function with name='%s' first.", function);
+	return furca_fail_suggest(err, FURCA_E_BUSY, 0, advice, "The stored function '%s' runs in environment %llu.",
+				  function, (unsigned long long)env->id);
+}
+
 static int remove_env(struct furca_envs *envs, furca_client_id client, uint64_t msgid, struct furca_view args,
 		      struct furca_err *err)
 {
@@ -265,18 +288,9 @@ static int remove_env(struct furca_envs *envs, furca_client_id client, uint64_t 
 
 	if (!env)
 		return -EINVAL;
-	if (env->holds || furca_env_awaited(env)) {
-		char advice[FURCA_ERR_TEXT_MAX] = "Call again when the calls in it have ended.", place[224];
-
-		if (envs->events.holder && envs->events.holder(envs->events.user, env->id, place, sizeof(place)))
-			(void)snprintf(
-				advice, sizeof(advice),
-				"Close its sessions (list_sessions shows them), for example call close_session with %s first.",
-				place);
-		return furca_fail_suggest(err, FURCA_E_BUSY, 0, advice,
-					  "Environment %llu is in use by %u sessions or calls.",
-					  (unsigned long long)env->id, env->holds ? env->holds : 1);
-	}
+	r = refuse_used(envs, env, err);
+	if (r < 0)
+		return r;
 	r = furca_store_env_remove(envs->store, env->id, err);
 	if (r < 0)
 		return r;

@@ -21,6 +21,15 @@ struct furca_function *furca_function_find(const struct furca_functions *functio
 	return function;
 }
 
+const char *furca_functions_in(const struct furca_functions *functions, uint64_t venv_id)
+{
+	const struct furca_function *function = functions->first;
+
+	while (function && function->venv_id != venv_id)
+		function = function->next;
+	return function ? function->name : NULL;
+}
+
 const char *furca_function_nearest(const struct furca_functions *functions, struct furca_view name)
 {
 	FURCA_AUTO_FREE const char **words = calloc(functions->count + 1, sizeof(*words));

@@ -88,6 +88,9 @@ int furca_functions_new(struct furca_loop *loop, struct furca_store *store, stru
 /* Cancels checks under way and calls `done` when no child is left. Freed by itself. `done` may come from within. */
 void furca_functions_stop(struct furca_functions *functions, void (*done)(void *user), void *user);
 
+/* The name of one that runs in that environment; NULL: none. */
+const char *furca_functions_in(const struct furca_functions *functions, uint64_t venv_id);
+
 /* add_function, list_functions, remove_function, call_function, whose arguments' arrays are in `memory` (may be taken; NULL: none). */
 void furca_functions_request(struct furca_functions *functions, furca_client_id client, uint64_t msgid,
 			     enum furca_method method, struct furca_view args, struct furca_fd *memory);

@@ -176,13 +176,20 @@ static bool holder(void *user, uint64_t venv_id, char *buf, size_t size)
 	return false;
 }
 
+static const char *function_in(void *user, uint64_t venv_id)
+{
+	const struct furca_engine *engine = user;
+
+	return engine->functions ? furca_functions_in(engine->functions, venv_id) : NULL;
+}
+
 int furca_modules_start(struct furca_engine *engine, struct furca_err *err)
 {
 	const struct furca_envs_config config = {.state_dir = engine->state_dir,
 						 .workdir = engine->workdir,
 						 .max_bytes = (uint64_t)engine->config.env_max_bytes};
 	const struct furca_tool_spawner spawner = {engine, spawn};
-	const struct furca_envs_events env_events = {engine, answer, progress, retire, holder};
+	const struct furca_envs_events env_events = {engine, answer, progress, retire, holder, function_in};
 	const struct furca_functions_events events = {engine, answer, function_call, from, reply};
 	FURCA_AUTO_FREE char *notice = NULL;
 	int r = furca_store_open(engine->state_dir, &engine->store, &notice, err);

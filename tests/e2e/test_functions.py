@@ -38,6 +38,9 @@ def environment(client):
         return made[-1]
     yield run
     client.call("close_all_sessions")
+    for function in client.call("list_functions")["functions"]:
+        if function["venv_id"] in made:
+            client.call("remove_function", name=function["name"])
     for venv in made:
         eventually(lambda: client.call("remove_env", venv_id=venv)["ok"], 10)
 

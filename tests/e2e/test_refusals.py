@@ -391,6 +391,10 @@ def test_an_environment_in_use(engine):
     venv = wire.call("create_env", spec=SPEC)["venv_id"]
     wire.call("execute", language="bash", code="true", state_mode="stateful", venv_id=venv)
     corrected(wire, "remove_env", {"venv_id": venv})
+    venv = wire.call("create_env", spec=SPEC)["venv_id"]
+    assert wire.call("add_function", name="stays", language="bash", source="echo 1", venv_id=venv)["ok"]
+    corrected(wire, "remove_env", {"venv_id": venv})
+    assert "stays" not in [f["name"] for f in wire.call("list_functions")["functions"]]
 
 
 def test_a_process_that_cannot_be_cloned(engine, way):
