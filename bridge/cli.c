@@ -37,12 +37,19 @@ const char *furca_cli_color(int fd, const char *sequence)
 	return sequence;
 }
 
+void furca_cli_advise(const char *name, const char *suggestion)
+{
+	FURCA_AUTO_FREE char *words = suggestion ? furca_cli_words(name, suggestion) : NULL;
+
+	if (suggestion && *suggestion)
+		(void)fprintf(stderr, "%s\n", words ? words : suggestion);
+}
+
 int furca_cli_fail(const char *name, const char *message, const char *suggestion)
 {
 	(void)fprintf(stderr, "%sfurca %s: %s%s\n", furca_cli_color(2, FURCA_RED), name, message,
 		      furca_cli_color(2, FURCA_PLAIN));
-	if (suggestion && *suggestion)
-		(void)fprintf(stderr, "%s\n", suggestion);
+	furca_cli_advise(name, suggestion);
 	return FURCA_EXIT_FAILED;
 }
 

@@ -69,6 +69,15 @@ int furca_cli_usage(const char *name, const char *format, ...) __attribute__((fo
 /* Prints the help text of a subcommand on standard output. */
 void furca_cli_help(const char *name);
 
+/*
+ * A suggestion of the engine's in the words of the command line: options and commands in the place of arguments and methods. `name`: of the subcommand that
+ * was told it. free(); NULL where memory is out.
+ */
+char *furca_cli_words(const char *name, const char *suggestion);
+
+/* Prints it on standard error, if there is one (NULL, "": none). */
+void furca_cli_advise(const char *name, const char *suggestion);
+
 /* Prints an error and its suggestion on standard error. Returns FURCA_EXIT_FAILED. */
 int furca_cli_fail(const char *name, const char *message, const char *suggestion);
 int furca_cli_fail_err(const char *name, const struct furca_err *err);

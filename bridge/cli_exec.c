@@ -288,8 +288,7 @@ static void show(struct exec *x, const struct furca_result *r)
 	size_t n = strlen(r->error);
 	(void)fprintf(stderr, "%s%s%s%s", furca_cli_color(2, FURCA_RED), r->error, furca_cli_color(2, FURCA_PLAIN),
 		      n && r->error[n - 1] == '\n' ? "" : "\n");
-	if (r->suggestion)
-		(void)fprintf(stderr, "%s\n", r->suggestion);
+	furca_cli_advise("exec", r->suggestion);
 	if (state)
 		(void)fprintf(stderr, "%s\n", state);
 }

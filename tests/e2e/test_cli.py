@@ -51,7 +51,12 @@ def test_exec_reads_files_and_standard_input(run, tmp_path):
 
 def test_exec_says_what_is_wrong(run):
     p = run("exec", "-m", "read_only", "-e", "1")
-    assert p.returncode == 2 and "without specifying a session" in p.stderr and "session_name" in p.stderr
+    assert p.returncode == 2 and "without specifying a session" in p.stderr
+    assert "use -m 'stateless'" in p.stderr, p.stderr
+    p = run("exec", "-s", "nosuch", "-m", "read_only", "-e", "1")
+    assert "Use -m 'stateful'" in p.stderr and "`furca sessions`" in p.stderr and "list_sessions" not in p.stderr, p.stderr
+    p = run("undo", "nosuch")
+    assert "session_name" not in p.stderr and "`furca sessions`" in p.stderr, p.stderr
     p = run("exec", "--no-such-option")
     assert p.returncode == 2 and "--help" in p.stderr
     p = run("exec", "-m", "stateless", "-e", "1/0")
@@ -225,5 +230,5 @@ def test_output_fetches_what_exec_left_out(run):
     for n in range(70):  # of commands that have ended the last 64 are kept
         run("exec", "-l", "bash", "-e", "echo %d" % n)
     gone = run("output", number)
-    assert gone.returncode == 2 and "No output is kept under the number" in gone.stderr and "Use output_id=" in gone.stderr
+    assert gone.returncode == 2 and "No output is kept under the number" in gone.stderr and "Use " in gone.stderr
     assert run("output").returncode == 2 and run("output", "x").returncode == 2
