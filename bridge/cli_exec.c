@@ -139,7 +139,8 @@ static int read_code(struct exec *x)
 	ssize_t n;
 
 	if (!input && fd.n < 0)
-		return furca_cli_usage("exec", "cannot read '%s': %s", x->file, strerror(errno));
+		return furca_cli_usage("exec", "cannot read '%s': %s; code itself goes after -e", x->file,
+				       strerror(errno));
 	do {
 		if (furca_buf_reserve(&buf, 65536) < 0 && furca_buf_reserve(&buf, 1) < 0)
 			return furca_cli_usage("exec", "code may have %u bytes", FURCA_MAX_CODE);

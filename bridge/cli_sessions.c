@@ -129,11 +129,15 @@ static int close_one(const struct furca_cli *cli, const char *target)
 		(void)printf("closed %s\n", target);
 		return FURCA_EXIT_OK;
 	}
-	if (!furca_map_text(view, "reason", &reason))
-		reason = (struct furca_view){(const uint8_t *)"not found", (const uint8_t *)"not found" + 9};
-	(void)fprintf(stderr, "furca close: session '%s' was not closed: %.*s\n", target, (int)furca_view_size(reason),
-		      (const char *)reason.at);
-	return FURCA_EXIT_FAILED;
+	FURCA_AUTO_FREE char *why = furca_map_text(view, "reason", &reason) ? furca_view_dup(reason) : NULL;
+	size_t word = why ? strspn(why, "abcdefghijklmnopqrstuvwxyz_")
+			  : 0; /* "not_found: There is …": the word is for programs */
+
+	return furca_cli_fail(cli->name,
+			      !why		 ? "the session was not closed"
+			      : why[word] == ':' ? why + word + 2
+						 : why,
+			      "list_sessions shows the sessions that exist.");
 }
 
 static int close_all(const struct furca_cli *cli)
@@ -175,8 +179,10 @@ int furca_cmd_undo(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	if (cli.argc < 1 || cli.argc > 2 || (cli.argc == 2 && (!furca_cli_number(cli.argv[1], &steps) || steps < 1)))
+	if (cli.argc < 1 || cli.argc > 2)
 		return furca_cli_usage("undo", "say which session, and perhaps by how many calls");
+	if (cli.argc == 2 && (!furca_cli_number(cli.argv[1], &steps) || steps < 1))
+		return furca_cli_usage("undo", "a number of calls, from 1, is wanted, not '%s'", cli.argv[1]);
 	furca_args_begin(&args);
 	furca_cli_session(&args, &cli, cli.argv[0]);
 	furca_args_int(&args, "steps", steps);

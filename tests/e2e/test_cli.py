@@ -95,7 +95,9 @@ def test_sessions_inspect_close(run):
     p = run("inspect", "shell")
     assert p.returncode == 0 and "cwd /" in p.stdout and "greeting" in p.stdout
     assert run("close", "shown").returncode == 0
-    assert run("close", "shown").returncode == 1
+    p = run("close", "shown")
+    assert p.returncode == 1 and "furca close: There is no session" in p.stderr and "`furca sessions`" in p.stderr, p.stderr
+    assert "not '0'" in run("undo", "shell", "0").stderr and "-e" in run("exec", "rows = 1").stderr
     assert run("close", "--all").returncode == 0
     assert "no sessions" in run("sessions").stdout
 

@@ -3,7 +3,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, Tuple
 
-from langchain_core.tools import StructuredTool
+try:
+    from langchain_core.tools import StructuredTool
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("%s; install furca with its extra: pip install 'furca[langchain]'" % error, name=error.name) from None
 
 from .._client import Engine
 from .tools import DESCRIPTION, NAME, PARAMETERS, ExecuteCode, text_for_model

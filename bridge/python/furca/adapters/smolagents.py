@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
-from smolagents.local_python_executor import CodeOutput, PythonExecutor
+try:
+    from smolagents.local_python_executor import CodeOutput, PythonExecutor
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("%s; install furca with its extra: pip install 'furca[smolagents]'" % error, name=error.name) from None
 
 from .._client import Engine, Session
 
