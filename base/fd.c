@@ -194,7 +194,7 @@ ssize_t furca_fd_send(int sock, const void *data, size_t n, const int *fds, size
 	return r < 0 ? -errno : r;
 }
 
-ssize_t furca_fd_recv(int sock, void *data, size_t n, struct furca_fd *fds, size_t *n_fds)
+ssize_t furca_fd_recv_cut(int sock, void *data, size_t n, struct furca_fd *fds, size_t *n_fds, bool *ret_cut)
 {
 	union {
 		struct cmsghdr head;
@@ -204,10 +204,11 @@ ssize_t furca_fd_recv(int sock, void *data, size_t n, struct furca_fd *fds, size
 	struct msghdr msg = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 	size_t room = *n_fds, got = 0;
-	int cut = 0;
+	bool cut = false;
 	ssize_t r;
 
 	*n_fds = 0;
+	*ret_cut = false;
 	do
 		r = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
 	while (r < 0 && errno == EINTR);
@@ -225,14 +226,22 @@ ssize_t furca_fd_recv(int sock, void *data, size_t n, struct furca_fd *fds, size
 				fds[got++] = furca_fd_own(fd);
 			} else {
 				(void)close(fd);
-				cut = 1;
+				cut = true;
 			}
 		}
 	}
-	if (cut || (msg.msg_flags & MSG_CTRUNC)) {
+	*ret_cut = cut || (msg.msg_flags & MSG_CTRUNC);
+	if (*ret_cut)
 		furca_fds_done(fds, got);
-		return -EMSGSIZE;
-	}
-	*n_fds = got;
+	else
+		*n_fds = got;
 	return r;
+}
+
+ssize_t furca_fd_recv(int sock, void *data, size_t n, struct furca_fd *fds, size_t *n_fds)
+{
+	bool cut;
+	ssize_t r = furca_fd_recv_cut(sock, data, n, fds, n_fds, &cut);
+
+	return r >= 0 && cut ? -EMSGSIZE : r;
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -62,7 +63,9 @@ int furca_fd_close_rest(const int *keep, size_t n);
 /*
  * One sendmsg/recvmsg with descriptors, MSG_NOSIGNAL and MSG_CMSG_CLOEXEC, EINTR retried. Send borrows `fds`.
  * Both return bytes moved, 0 at end of file, or -errno (-EAGAIN on a nonblocking socket; -EMSGSIZE where descriptors
- * were cut off, which closes those that came). recv fills at most *n_fds of `fds` and stores how many came.
+ * were cut off, which closes those that came). recv fills at most *n_fds of `fds` and stores how many came. recv_cut gives the bytes also where
+ * descriptors were cut off, for want of room here or of descriptors in this process, and says so: none came then.
  */
 ssize_t furca_fd_send(int sock, const void *data, size_t n, const int *fds, size_t n_fds);
 ssize_t furca_fd_recv(int sock, void *data, size_t n, struct furca_fd *fds, size_t *n_fds);
+ssize_t furca_fd_recv_cut(int sock, void *data, size_t n, struct furca_fd *fds, size_t *n_fds, bool *ret_cut);

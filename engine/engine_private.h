@@ -30,6 +30,10 @@ struct furca_early_exit {
 	uint64_t cpu_us, max_rss;
 };
 
+/* Where none is left for what others pass. */
+#define FURCA_ADVICE_DESCRIPTORS                                                                                       \
+	"End sessions or threads that call capabilities, or raise the engine's limit of open files (ulimit -n)."
+
 struct furca_engine {
 	struct furca_loop *loop;
 	struct furca_engine_config config;

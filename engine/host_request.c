@@ -122,7 +122,8 @@ static void on_cloned(struct furca_host_request *q, const struct furca_frame_vie
 		(void)furca_fail_suggest(&err, itself ? FURCA_E_CLONE : FURCA_E_ISOLATION, 0, advice, "%.*s",
 					 (int)FURCA_MIN(furca_view_size(text), 400), (const char *)text.at);
 	} else if (frame->n_fds != 1) {
-		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the host sent no pidfd of its clone");
+		(void)furca_fail_suggest(&err, FURCA_E_LIMIT, 0, FURCA_ADVICE_DESCRIPTORS,
+					 "no descriptor is left for the clone");
 	}
 	if (err.code) {
 		q->clone->engine->stats.clone_failures++;
@@ -219,7 +220,11 @@ struct furca_host *furca_host_clone(struct furca_host *from, const struct furca_
 		cell->lived_in = true;
 	int r = send_clone(from, args, call, ends);
 	if (r < 0) {
-		(void)furca_fail(err, FURCA_E_GONE, 0, "the process to be cloned has ended");
+		if (r == -EMFILE)
+			(void)furca_fail_suggest(err, FURCA_E_LIMIT, 0, FURCA_ADVICE_DESCRIPTORS,
+						 "no descriptor is left for the clone");
+		else
+			(void)furca_fail(err, FURCA_E_GONE, 0, "the process to be cloned has ended");
 		host->dead = true;
 		furca_host_drop(host);
 		return NULL;

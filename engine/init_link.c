@@ -83,7 +83,8 @@ static void on_spawned(struct furca_init_request *q, const struct furca_frame_vi
 
 	if (!failed_field(frame, "cannot start the program", &err) &&
 	    (frame->n_fds != 1 || !furca_map_uint(frame->body, "pid", &pid)))
-		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the init process sent no pidfd");
+		(void)furca_fail_suggest(&err, FURCA_E_LIMIT, 0, FURCA_ADVICE_DESCRIPTORS,
+					 "no descriptor is left for the process");
 	if (!err.code)
 		proc = (struct furca_proc){(pid_t)pid, furca_fd_take(&fds[0])};
 	if (q->owner) {
@@ -101,11 +102,14 @@ static void on_cell(struct furca_init *init, struct furca_init_request *q, const
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_init *cell = NULL;
 	uint64_t held = 0;
+	pid_t pid = 0;
 
-	if (!failed_field(frame, "cannot make a cell", &err) && frame->n_fds != 2)
-		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0, "the init process sent no cell");
+	if (!failed_field(frame, "cannot make a cell", &err) &&
+	    (frame->n_fds != 2 || (pid = furca_proc_pid_of(fds[0].n)) <= 0)) /* asking takes one more */
+		(void)furca_fail_suggest(&err, FURCA_E_LIMIT, 0, FURCA_ADVICE_DESCRIPTORS,
+					 "no descriptor is left for the cell");
 	if (!err.code) {
-		struct furca_proc proc = {furca_proc_pid_of(fds[0].n), furca_fd_take(&fds[0])};
+		struct furca_proc proc = {pid, furca_fd_take(&fds[0])};
 
 		cell = furca_init_link(init->engine, proc, furca_fd_take(&fds[1]));
 		if (!cell)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 #include "base/banned.h"
 
 #define READ_SIZE 65536
@@ -63,6 +65,20 @@ static __attribute__((noinline)) void set_mark(struct furca_stream *s, unsigned 
 	s->open_mark = mark;
 }
 
+/*
+ * Descriptors of a frame have not come: it is handed out without any, if they were cut off here, and whoever waits for it learns so. One receive
+ * brings the descriptors of one frame.
+ */
+static int without_fds(struct furca_stream *s, struct furca_frame_view *frame)
+{
+	if (!s->cut)
+		return -EPROTO;
+	furca_log(FURCA_LOG_WARN, "engine", "no descriptor is left limit=RLIMIT_NOFILE");
+	s->cut = false;
+	frame->n_fds = 0;
+	return 1;
+}
+
 /* Hands out the whole frames in `in`. False where the stream was closed meanwhile. */
 static bool deliver(struct furca_stream *s)
 {
@@ -76,7 +92,7 @@ static bool deliver(struct furca_stream *s)
 		int r = furca_frame_parse(s->in.data + at, s->in.len - at, s->max_bytes, &frame, &s->need, NULL);
 
 		if (r == 1 && frame.n_fds > s->n_fds)
-			r = -EPROTO;
+			r = without_fds(s, &frame);
 		if (r <= 0) {
 			if (r < 0)
 				end(s, r);
@@ -110,7 +126,8 @@ static int read_some(struct furca_stream *s)
 	if (furca_buf_reserve(&s->in, want) < 0)
 		return -ENOMEM;
 	kernel_calls++;
-	ssize_t n = furca_fd_recv(s->fd.n, s->in.data + s->in.len, want, fds, &n_fds);
+	bool cut;
+	ssize_t n = furca_fd_recv_cut(s->fd.n, s->in.data + s->in.len, want, fds, &n_fds, &cut);
 	if (n == -EAGAIN)
 		return 0;
 	if (n <= 0)
@@ -119,6 +136,7 @@ static int read_some(struct furca_stream *s)
 		furca_fds_done(fds, n_fds);
 		return -EPROTO;
 	}
+	s->cut |= cut;
 	memcpy(s->fds + s->n_fds, fds, n_fds * sizeof(*fds));
 	s->n_fds += n_fds;
 	s->in.len += (size_t)n;
@@ -126,7 +144,7 @@ static int read_some(struct furca_stream *s)
 	if (over_bound(s))
 		return -ENOBUFS;
 	/* A receive stops short behind a message's descriptors too, with more to come. */
-	return (size_t)n < want && n_fds == 0 ? 2 : 1;
+	return (size_t)n < want && n_fds == 0 && !cut ? 2 : 1;
 }
 
 static void readable(void *owner, unsigned revents)

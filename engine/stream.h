@@ -11,7 +11,7 @@ struct furca_stream;
 
 /*
  * One frame has come. `fds` are the frame->n_fds descriptors that came with it; those the callee does not take are
- * closed after. The callee may close the stream.
+ * closed after. n_fds is 0 where this process had no descriptor left for them, whatever was sent. The callee may close the stream.
  */
 typedef void furca_stream_frame_fn(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds);
 
@@ -40,6 +40,7 @@ struct furca_stream {
 	struct furca_stream_piece *first, *newest, **last;
 	size_t waiting, max_bytes;
 	bool ended, gathers;
+	bool cut; /* the descriptors of a frame that is to come were lost, for want of any left here */
 	struct furca_stream_group *group; /* or NULL */
 	unsigned *open_mark;		  /* tells a loop on the stack that the stream was closed by the callee */
 	furca_stream_frame_fn *frame;

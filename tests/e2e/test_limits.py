@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from furcalib import eventually
+
 MIB = 1 << 20
 EAT = {"python": "b = []\nwhile True: b.append(bytearray(20_000_000))",
        "bash": "x=$(head -c 100000000 /dev/zero | tr '\\0' a); while :; do x=$x$x; done"}
@@ -200,6 +202,21 @@ def test_descriptors_of_the_engine_and_of_sessions(new_engine):
             where = {} if mode == "stateless" else {"session_name": language}
             answer = client.execute(code, language, state_mode=mode, **where)
             assert seen in (answer["result_text"] or answer["stdout"]), (language, mode, answer)
+
+
+@pytest.mark.parametrize("descriptors", [100, 130, 160, 256])
+def test_an_engine_without_descriptors_left_lives_on(new_engine, descriptors):
+    """What finds none is refused, or fails; what was there before is there after."""
+    client = new_engine(wrap=("prlimit", "--nofile=%d:%d" % (descriptors, descriptors))).client()
+    assert stateful(client, "x = 'keep'", session_name="s")["ok"]
+    calls = [client.start("execute", code="x = %d" % i, language="python", session_name="n%d" % (i % 18), state_mode="stateful") for i in range(60)]
+    calls += [client.start("execute", code="x", language="python", session_name="s", state_mode="read_only") for i in range(10)]
+    answers = [call.wait(60) for call in calls]
+    assert all(answer["ok"] or (answer["error"] and answer["error_type"]) for answer in answers)
+    for i in range(18):
+        client.call("close_session", session_name="n%d" % i)
+    assert eventually(lambda: stateful(client, "print(x)", session_name="s")["stdout"] == "keep\n", 10)
+    assert eventually(lambda: stateful(client, "y = 1", session_name="after")["ok"], 10)
 
 
 def test_output_that_the_disk_did_not_take_ends(new_engine, tmp_path):

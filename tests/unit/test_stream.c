@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -204,6 +205,41 @@ START_TEST(what_is_sent_late_is_told)
 }
 END_TEST
 
+/* Where no descriptor is left the frame comes without, and the stream goes on. */
+START_TEST(what_finds_no_descriptor_comes_without)
+{
+	struct peer a = {0}, b = {.want = 1};
+	struct furca_buf buf = FURCA_BUF_INIT;
+	struct rlimit before, none;
+	int pair[2], ends[2];
+
+	ck_assert_int_eq(furca_loop_new(&a.loop, NULL), 0);
+	b.loop = a.loop;
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+	start(&a, pair[0]);
+	start(&b, pair[1]);
+	struct furca_fd fds[] = {furca_fd_own(ends[0]), furca_fd_own(ends[1])};
+	pack(&buf, 1, 10, 2);
+	ck_assert_int_eq(furca_stream_send(&a.stream, &buf, fds, 2), 0);
+	pack(&buf, 2, 10, 0);
+	ck_assert_int_eq(furca_stream_send(&a.stream, &buf, NULL, 0), 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){0, before.rlim_max};
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	b.want = 2;
+	ck_assert_int_eq(furca_loop_run(a.loop, NULL), 0);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+	ck_assert_uint_eq(b.frames, 2);
+	ck_assert_uint_eq(b.fds, 0);
+	ck_assert_int_eq(b.ends, 0);
+	furca_stream_done(&a.stream);
+	furca_stream_done(&b.stream);
+	furca_loop_free(a.loop);
+	furca_buf_done(&buf);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_set_timeout(t, 4);
@@ -212,6 +248,7 @@ static void add(TCase *t)
 	tcase_add_test(t, garbage_ends_the_stream);
 	tcase_add_test(t, a_peer_that_does_not_read_is_bounded);
 	tcase_add_test(t, what_is_sent_late_is_told);
+	tcase_add_test(t, what_finds_no_descriptor_comes_without);
 }
 
 int main(void)
