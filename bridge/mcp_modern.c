@@ -89,7 +89,7 @@ static void listener_free(struct furca_mcp_listener *listener)
 	free(listener);
 }
 
-/* One line of a listener's: `format` with its id. The lock is held. */
+/* One line for a listener: it ends with its number and `after`, and has the number before `between` too where that is not NULL. The lock is held. */
 static void write_for(struct furca_mcp *mcp, const struct furca_mcp_listener *listener, const char *before,
 		      const char *between, const char *after)
 {
