@@ -15,8 +15,12 @@
 
 const char *const furca_mcp_handshakes[] = {"2025-11-25", "2025-06-18", "2025-03-26", NULL};
 
-const char furca_mcp_complete_members[] = ",\"resultType\":\"complete\",\"_meta\":{\"" META(
-	"serverInfo") "\":{\"name\":\"furca\",\"title\":\"furca\",\"version\":\"" PACKAGE_VERSION "\"}}";
+/* What each result has, as JSON. */
+#define COMPLETE                                                                                                       \
+	"\"resultType\":\"complete\",\"_meta\":{\"" META(                                                              \
+		"serverInfo") "\":{\"name\":\"furca\",\"title\":\"furca\",\"version\":\"" PACKAGE_VERSION "\"}}"
+
+const char furca_mcp_complete_members[] = "," COMPLETE;
 
 /* All revisions: who knows none after the handshake's can still begin with one. */
 static json_t *versions(void)
@@ -56,16 +60,14 @@ int furca_mcp_modern(const char *method, json_t *params, json_t **ret_error)
 
 json_t *furca_mcp_complete(json_t *result, int ttl_ms)
 {
-	if (!result)
-		return NULL;
-	(void)json_object_set_new(result, "resultType", json_string("complete"));
+	json_t *members = json_loads("{" COMPLETE "}", 0, NULL);
+
+	(void)json_object_update(result, members);
+	json_decref(members);
 	if (ttl_ms >= 0) {
 		(void)json_object_set_new(result, "ttlMs", json_integer(ttl_ms));
 		(void)json_object_set_new(result, "cacheScope", json_string("private"));
 	}
-	(void)json_object_set_new(result, "_meta",
-				  json_pack("{s:{s:s, s:s, s:s}}", META("serverInfo"), "name", "furca", "title",
-					    "furca", "version", PACKAGE_VERSION));
 	return result;
 }
 

@@ -65,6 +65,13 @@ void furca_call_add(struct furca_call *call, const char *format, ...)
 	(void)furca_buf_append_text(&call->error, text);
 }
 
+struct furca_buf *furca_call_suggest(struct furca_call *call)
+{
+	if (call->suggestion.len)
+		(void)furca_buf_append_text(&call->suggestion, " ");
+	return &call->suggestion;
+}
+
 static void call_free(struct furca_call *call)
 {
 	struct furca_engine *engine = call->engine;

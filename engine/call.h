@@ -132,6 +132,8 @@ void furca_call_fail(struct furca_call *call, const char *error_type, const char
 void furca_call_fail_err(struct furca_call *call, const struct furca_err *err);
 /* Puts lines of text below the error. */
 void furca_call_lines(struct furca_call *call, const char *lines);
+/* Begins one more sentence of the suggestion: where to write it. */
+struct furca_buf *furca_call_suggest(struct furca_call *call);
 /* Adds a sentence to the error. */
 void furca_call_add(struct furca_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -14,9 +14,8 @@
 
 static void add_suggestion(struct furca_call *call, struct furca_view suggestion)
 {
-	if (furca_view_size(suggestion) && call->suggestion.len)
-		(void)furca_buf_append_text(&call->suggestion, " ");
-	(void)furca_buf_append(&call->suggestion, suggestion.at, furca_view_size(suggestion));
+	if (furca_view_size(suggestion))
+		(void)furca_buf_append(furca_call_suggest(call), suggestion.at, furca_view_size(suggestion));
 }
 
 /* What DONE says about how the code ended, as error and error_type. */
@@ -67,9 +66,8 @@ static void note_unsent(struct furca_call *call, struct furca_view body)
 	struct furca_view why;
 
 	if (!call->origin && furca_map_text(body, "unsent", &why) && furca_view_size(why))
-		(void)furca_buf_printf(&call->suggestion, "%sThe value was not sent, only its text: %.*s",
-				       call->suggestion.len ? " " : "", (int)FURCA_MIN(furca_view_size(why), MAX_WHY),
-				       (const char *)why.at);
+		(void)furca_buf_printf(furca_call_suggest(call), "The value was not sent, only its text: %.*s",
+				       (int)FURCA_MIN(furca_view_size(why), MAX_WHY), (const char *)why.at);
 }
 
 void furca_call_judge(struct furca_call *call, struct furca_view body)

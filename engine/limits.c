@@ -53,19 +53,27 @@ struct stat_line {
 	unsigned long long start;
 };
 
+/* What /proc says of a process in a file of that name, as text of at most size - 1 bytes. 0 or -errno, -ESRCH where it says nothing. */
+static int read_proc(pid_t pid, const char *name, char *text, size_t size)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
+	ssize_t n = fd.n < 0 ? -errno : furca_fd_read_full(fd.n, text, size - 1);
+	if (n <= 0)
+		return n < 0 ? (int)n : -ESRCH;
+	text[n] = '\0';
+	return 0;
+}
+
 /* False where it is gone. */
 static bool read_stat(pid_t pid, struct stat_line *ret)
 {
-	char path[64], text[1024];
+	char text[1024];
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
-	if (fd.n < 0)
+	if (read_proc(pid, "stat", text, sizeof(text)) < 0)
 		return false;
-	ssize_t n = furca_fd_read_full(fd.n, text, sizeof(text) - 1);
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
 	char *at = strrchr(text, ')');
 	*ret = (struct stat_line){0};
 	if (!at || sscanf(at + 1, " %c %d %*d %d", &ret->state, &ret->parent, &ret->session) != 3)
@@ -148,17 +156,11 @@ void furca_limits_sweep(struct furca_engine *engine, uint64_t tag)
 /* Bytes of a process: resident and of no file, and reserved for data and stacks, used or not. False where it cannot be read. */
 static bool read_statm(pid_t pid, uint64_t *ret_anonymous, uint64_t *ret_data)
 {
-	char path[64], text[128];
+	char text[128];
 	unsigned long long resident, shared, data, page = (unsigned long long)sysconf(_SC_PAGESIZE);
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/statm", pid);
-	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
-	if (fd.n < 0)
+	if (read_proc(pid, "statm", text, sizeof(text)) < 0)
 		return false;
-	ssize_t n = furca_fd_read_full(fd.n, text, sizeof(text) - 1);
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
 	if (sscanf(text, "%*s %llu %llu %*s %*s %llu", &resident, &shared, &data) != 3 || shared > resident)
 		return false;
 	*ret_anonymous = (resident - shared) * page;
@@ -321,16 +323,11 @@ int furca_limits_signal_children(const struct furca_host *host, int sig, int64_t
 
 int furca_limits_memory(pid_t pid, uint64_t *ret_private, uint64_t *ret_shared)
 {
-	char path[64], text[4096];
+	char text[4096];
+	int r = read_proc(pid, "smaps_rollup", text, sizeof(text));
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", pid);
-	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
-	if (fd.n < 0)
-		return -errno;
-	ssize_t n = furca_fd_read_full(fd.n, text, sizeof(text) - 1);
-	if (n <= 0)
-		return n < 0 ? (int)n : -ESRCH;
-	text[n] = '\0';
+	if (r < 0)
+		return r;
 	*ret_private = *ret_shared = 0;
 	for (char *line = text; line; line = strchr(line, '\n')) {
 		char key[32];

@@ -395,10 +395,10 @@ static void note_hindrance(const struct furca_session *s, struct furca_call *cal
 	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF || !furca_map_text(body, "hindrance", &why))
 		return;
 	(void)furca_map_text(body, "remedy", &remedy);
-	(void)furca_buf_printf(&call->suggestion,
-			       "%sNo snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
-			       call->suggestion.len ? " " : "", (int)furca_view_size(why), (const char *)why.at,
-			       (int)furca_view_size(remedy), (const char *)remedy.at);
+	(void)furca_buf_printf(furca_call_suggest(call),
+			       "No snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
+			       (int)furca_view_size(why), (const char *)why.at, (int)furca_view_size(remedy),
+			       (const char *)remedy.at);
 }
 
 static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body,

@@ -75,16 +75,23 @@ static void start(struct peer *p, int sock)
 	ck_assert_int_eq(furca_stream_open(&p->stream, p->loop, furca_fd_own(sock), 8 << 20, on_frame, on_end, p), 0);
 }
 
+/* Two streams on one loop, each at an end of a socketpair. */
+static void start_both(struct peer *a, struct peer *b)
+{
+	int pair[2];
+
+	ck_assert_int_eq(furca_loop_new(&a->loop, NULL), 0);
+	b->loop = a->loop;
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	start(a, pair[0]);
+	start(b, pair[1]);
+}
+
 START_TEST(frames_and_descriptors_stay_together)
 {
 	struct peer a = {0}, b = {.want = 60};
-	int pair[2];
 
-	ck_assert_int_eq(furca_loop_new(&a.loop, NULL), 0);
-	b.loop = a.loop;
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	start(&a, pair[0]);
-	start(&b, pair[1]);
+	start_both(&a, &b);
 	for (unsigned i = 1; i <= 60; i++) {
 		struct furca_buf buf = FURCA_BUF_INIT;
 		struct furca_fd fds[3];
@@ -180,13 +187,8 @@ START_TEST(what_is_sent_late_is_told)
 {
 	struct peer a = {0}, b = {.want = 1};
 	struct furca_buf buf = FURCA_BUF_INIT;
-	int pair[2];
 
-	ck_assert_int_eq(furca_loop_new(&a.loop, NULL), 0);
-	b.loop = a.loop;
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-	start(&a, pair[0]);
-	start(&b, pair[1]);
+	start_both(&a, &b);
 	furca_stream_tell_sent(&a.stream, on_sent);
 	pack(&buf, 1, 10, 0);
 	ck_assert_int_eq(furca_stream_send(&a.stream, &buf, NULL, 0), 0);
@@ -211,14 +213,10 @@ START_TEST(what_finds_no_descriptor_comes_without)
 	struct peer a = {0}, b = {.want = 1};
 	struct furca_buf buf = FURCA_BUF_INIT;
 	struct rlimit before, none;
-	int pair[2], ends[2];
+	int ends[2];
 
-	ck_assert_int_eq(furca_loop_new(&a.loop, NULL), 0);
-	b.loop = a.loop;
-	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	start_both(&a, &b);
 	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
-	start(&a, pair[0]);
-	start(&b, pair[1]);
 	struct furca_fd fds[] = {furca_fd_own(ends[0]), furca_fd_own(ends[1])};
 	pack(&buf, 1, 10, 2);
 	ck_assert_int_eq(furca_stream_send(&a.stream, &buf, fds, 2), 0);
