@@ -1,5 +1,7 @@
 #include "bridge/json_read.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "bridge/wire/pack.h"
@@ -56,4 +58,16 @@ void furca_json_pack_text(msgpack_packer *pk, const char *text)
 	else
 		furca_pack_text(pk, text);
 	json_decref(value);
+}
+
+json_t *furca_json_file(const char *path, char *why, size_t size)
+{
+	json_error_t where;
+	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+
+	if (!root && where.line < 0)
+		(void)snprintf(why, size, ": %s", strerror(errno));
+	else if (!root)
+		(void)snprintf(why, size, ", line %d: %s", where.line, where.text);
+	return root;
 }

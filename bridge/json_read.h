@@ -4,6 +4,11 @@
 #include <jansson.h>
 #include <msgpack.h>
 
+/*
+ * Reads a file of JSON. NULL with `why`, to be put behind its name: ": No such file or directory", or ", line 3: …".
+ */
+json_t *furca_json_file(const char *path, char *why, size_t size);
+
 /* Packs a JSON value. Nesting is bounded by jansson's parser. */
 void furca_json_pack(msgpack_packer *pk, json_t *value);
 

@@ -8,6 +8,7 @@
 
 #include "base/auto.h"
 #include "bridge/client.h"
+#include "bridge/json_read.h"
 
 #include "base/banned.h"
 
@@ -97,16 +98,15 @@ static int read_server(const char *name, json_t *entry, struct furca_mcp_peer *r
 
 int furca_mcp_config_read(const char *path, struct furca_mcp_peer *peers, size_t *ret_n, struct furca_error *err)
 {
-	json_error_t where;
-	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where), *entry;
+	char why[256];
+	json_t *root = furca_json_file(path, why, sizeof(why)), *entry;
 	json_t *servers = json_object_get(root, "mcpServers");
 	const char *name;
 	size_t n = 0;
 	int r = 0;
 
 	if (!root)
-		return furca_client_fail(err, -EINVAL, form, "cannot read '%s', line %d: %s", path, where.line,
-					 where.text);
+		return furca_client_fail(err, -EINVAL, form, "cannot read '%s'%s", path, why);
 	if (!json_is_object(servers))
 		r = furca_client_fail(err, -EINVAL, form, "'%s' has no object \"mcpServers\"", path);
 	json_object_foreach (servers, name, entry) {

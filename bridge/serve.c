@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "bridge/cli.h"
+#include "bridge/json_read.h"
 #include "bridge/server.h"
 #include "bridge/wire/limits.h"
 #include "bridge/wire/nearest.h"
@@ -205,17 +206,13 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 
 static int read_config(struct options *o, const char *path, struct furca_err *err)
 {
-	json_error_t where;
-	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where), *value;
+	char why[FURCA_ERR_TEXT_MAX];
+	json_t *root = furca_json_file(path, why, sizeof(why)), *value;
 	const char *key;
 	int r = 0;
 
 	if (!root)
-		return where.line < 0 ? furca_fail(err, FURCA_E_VALIDATION, 0, "cannot read the configuration '%s': %s",
-						   path, strerror(errno))
-				      : furca_fail(err, FURCA_E_VALIDATION, 0,
-						   "cannot read the configuration '%s', line %d: %s", path, where.line,
-						   where.text);
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "cannot read the configuration '%s'%s", path, why);
 	if (!json_is_object(root))
 		r = furca_fail(err, FURCA_E_VALIDATION, 0, "the configuration '%s' must be a JSON object", path);
 	json_object_foreach (root, key, value) {

@@ -138,6 +138,9 @@ def test_a_configuration_that_is_wrong_is_said(tmp_path, content, words):
     done = subprocess.run([furca_program(), "mcp", "--state-dir", str(tmp_path), "--tools", str(tmp_path / "tools")], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=30)
     assert done.returncode == 1 and words in done.stderr, done
+    gone = subprocess.run([furca_program(), "mcp", "--state-dir", str(tmp_path), "--tools", str(tmp_path / "none")], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=30)
+    assert gone.returncode == 1 and "none': No such file" in gone.stderr, gone
 
 
 HOSTILE = r"""
