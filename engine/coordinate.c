@@ -187,6 +187,15 @@ static int arg_retry(struct reading *r, const char *key, const struct furca_valu
 	return rc;
 }
 
+static int refuse_few_files(const char *path, struct furca_err *err)
+{
+	char what[96];
+
+	(void)snprintf(what, sizeof(what), "an integer from %d up (a process needs some before any code runs)",
+		       FURCA_MIN_OPEN_FILES);
+	return furca_refuse_value(err, path, what);
+}
+
 static int arg_limits(struct reading *r, const char *key, const struct furca_value *v, struct furca_err *err)
 {
 	static const char *const known[] = {"memory_bytes", "cpu_s", "processes", "open_files"};
@@ -219,8 +228,7 @@ static int arg_limits(struct reading *r, const char *key, const struct furca_val
 			if (item.kind != FURCA_UINT || item.u == 0 || item.u > INT64_MAX)
 				return furca_refuse_value(err, path, "an integer above 0");
 			if (whole[n] == &l->open_files && item.u < FURCA_MIN_OPEN_FILES)
-				return furca_refuse_value(
-					err, path, "an integer from 16 up (a process needs some before any code runs)");
+				return refuse_few_files(path, err);
 			*whole[n] = item.u;
 		}
 		r->plan->has_limits = true;
