@@ -8,10 +8,10 @@ OURS = "<furca>"
 USER = ("<call ", "<function ")
 
 
-def cut(text, limit):
-    """UTF-8 bytes of the text, head and tail kept, and how many bytes were left out."""
+def cut(text, limit, more=0):
+    """UTF-8 bytes of the text, head and tail kept, and how many bytes were left out. `more`: bytes that are missing in its middle already."""
     data = text.encode("utf-8", "backslashreplace")
-    if len(data) <= limit:
+    if len(data) <= limit and not more:
         return data, 0
     note = b"\n... %d bytes left out ...\n"
     room = max(limit - len(note) - 20, 0)
@@ -19,7 +19,7 @@ def cut(text, limit):
     tail = data[len(data) - room // 3:] if room // 3 else b""
     head = head.decode("utf-8", "ignore").encode()
     tail = tail.decode("utf-8", "ignore").encode()
-    left = len(data) - len(head) - len(tail)
+    left = len(data) - len(head) - len(tail) + more
     return head + note % left + tail, left
 
 

@@ -682,6 +682,17 @@ def test_inspect(session):
     assert [e["name"] for e in session.clone(COPY).inspect(name="f")["names"]] == ["f"]
 
 
+def test_a_long_text_is_cut_at_one_place(session):
+    ran(session, "s = 'a' * 5000 + 'z'; e = chr(233) * 5000; b = bytes(5000); wide = list(range(200000)); long = ['x' * 1000] * 200000; few = 'a' * 300")
+    names = {entry["name"]: entry["text"] for entry in session.clone(COPY).inspect()["names"]}
+    for name, text in names.items():
+        assert text.count("left out") == 1 and len(text.encode()) <= 210, (name, text)
+        assert text[0] in "'b[" and text[-1] in "']", (name, text)
+    left = int(re.search(r"\.\.\. (\d+) bytes left out \.\.\.", names["s"])[1])
+    assert left + len(names["s"]) - len("\n... %d bytes left out ...\n" % left) == 5003 and names["s"].endswith("z'"), names["s"]
+    assert "items left out" in names["wide"] and names["wide"].endswith("199999]"), names["wide"]
+
+
 def test_arenas_lie_on_huge_pages(session):
     ran(session, "d = {i: [i] for i in range(500000)}")
     with open("/proc/%d/smaps" % session.pid) as f:
