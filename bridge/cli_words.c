@@ -10,8 +10,10 @@
 
 /*
  * `option` stands for "word=" with `furca exec`, `plain` with other commands, before the value ("": the value alone stands there); `words` for the bare
- * word. NULL: as it is.
+ * word. NULL: as it is. FILE_OF: the value is the content of a file, and shown as such.
  */
+#define FILE_OF "a file of"
+
 static const struct {
 	const char *word, *option, *plain, *words;
 } table[] = {
@@ -20,7 +22,9 @@ static const struct {
 	{"state_mode", "-m", "-m", "-m"},
 	{"language", "-l", "-l", NULL},
 	{"timeout_s", "-t", "-t", "-t"},
-	{"venv_id", "--env", "environment", "the environment"},
+	{"venv_id", "--env", "environment", "--env"},
+	{"spec", FILE_OF, FILE_OF, NULL},
+	{"source", FILE_OF, FILE_OF, NULL},
 	{"on_error", "--on-error", "--on-error", "--on-error"},
 	{"max_output_bytes", "--max-output", "--max-output", "--max-output"},
 	{"cwd", "--cwd", "--cwd", "--cwd"},
@@ -46,6 +50,18 @@ static const struct {
 	{"call_function", NULL, NULL, "`furca functions call`"},
 };
 
+/* "its venv_id", "the venv_id": no option, but what it is given. */
+static bool is_the_number(const struct furca_buf *out, const char *word)
+{
+	static const char *const before[] = {"its ", "the "};
+
+	for (size_t i = 0; i < FURCA_COUNT(before); i++)
+		if (strcmp(word, "venv_id") == 0 && out->len >= 4 &&
+		    memcmp(out->data + out->len - 4, before[i], 4) == 0)
+			return true;
+	return false;
+}
+
 static bool is_word(char c)
 {
 	return isalnum((unsigned char)c) || c == '_';
@@ -67,6 +83,23 @@ static const char *value_end(const char *at)
 	return *at ? at + 1 : at;
 }
 
+/* The lines of a quoted value, indented, on lines of their own. Returns where the text goes on. */
+static const char *put_file(struct furca_buf *out, const char *value, const char *end)
+{
+	(void)furca_buf_append_text(out, FILE_OF "\n    ");
+	for (const char *at = value + 1; at < end - 1; at++) {
+		if (*at == '\\' && at[1] == 'n')
+			(void)furca_buf_append_text(out, "\n    ");
+		else
+			(void)furca_buf_append(out, *at == '\\' ? at + 1 : at, 1);
+		at += *at == '\\';
+	}
+	end += *end == '.';
+	end += strspn(end, " ");
+	(void)furca_buf_append_text(out, *end ? "\n" : "");
+	return end;
+}
+
 /* "word=value" as the command line has it. Returns where the text goes on, or NULL where it is none of ours. */
 static const char *take_option(struct furca_buf *out, const char *option, const char *value)
 {
@@ -74,6 +107,8 @@ static const char *take_option(struct furca_buf *out, const char *option, const 
 
 	if (end == value)
 		return NULL;
+	if (strcmp(option, FILE_OF) == 0)
+		return put_file(out, value, end);
 	(void)furca_buf_printf(out, "%s%s%.*s", option, *option ? " " : "", (int)(end - value), value);
 	return end;
 }
@@ -92,7 +127,9 @@ static const char *take_word(struct furca_buf *out, const char *at, bool *exec)
 			continue;
 		if (at[n] == '=' && table[i].option)
 			end = take_option(out, *exec ? table[i].option : table[i].plain, at + n + 1);
-		else if (at[n] != '=' && table[i].words && furca_buf_append_text(out, table[i].words) == 0)
+		else if (at[n] != '=' && table[i].words &&
+			 furca_buf_append_text(out, is_the_number(out, table[i].word) ? "environment number"
+										      : table[i].words) == 0)
 			end = at + n;
 		if (end && !table[i].option)
 			*exec = strcmp(table[i].word, "execute") == 0;

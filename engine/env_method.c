@@ -167,7 +167,7 @@ static struct furca_env *named(struct furca_envs *envs, struct furca_view args, 
 		"Call create_env with spec='[project]\\nname = \"env\"\\nversion = \"0\"' first and use its venv_id; no environment exists.";
 	if (envs->first)
 		(void)snprintf(advice, sizeof(advice),
-			       "Give a venv_id that create_env gave or list_envs shows, for example venv_id=%llu.",
+			       "Give the venv_id that create_env gave or list_envs shows, for example venv_id=%llu.",
 			       (unsigned long long)envs->first->id);
 	if (!env)
 		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice,

@@ -82,7 +82,7 @@ def _parse(text):
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, no Unicode, a number without end, tables too deep
         raise SpecError("the specification is not valid TOML: %s" % error,
-                        'Give the text of a pyproject.toml, for example: [project]\\ndependencies = ["numpy>=2"]') from None
+                        "Give the text of a pyproject.toml.") from None
 
 
 def _hint(text):

@@ -55,7 +55,7 @@ def normalise(request, channel):
     try:
         return {"result": envspec.normalise(request["spec"], request.get("cache"))}
     except envspec.SpecError as error:
-        return {"error": str(error), "suggestion": "%s A form that is taken, for example %s." % (error.suggestion, FORM),
+        return {"error": str(error), "suggestion": "%s This is taken, for example %s." % (error.suggestion, FORM),
                 "type": "validation"}
 
 

@@ -1,6 +1,7 @@
 """The environment tool alone, as the engine's child would find itself: normalising, building, being killed, being many."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -137,6 +138,8 @@ def test_a_bad_specification_says_what_to_change(normalise, spec, part):
     answer = normalise(spec)
     assert answer.get("type") == "validation", answer
     assert answer["suggestion"] and part in answer["error"] + answer["suggestion"], answer
+    assert re.search(r"[.?…] This is taken, for example spec='", answer["suggestion"]), answer
+    assert "for example: " not in answer["suggestion"], answer  # two would run into each other
 
 
 def test_requires_python_chooses(normalise):
