@@ -1,7 +1,6 @@
 #include "bridge/cli.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <locale.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -58,64 +57,6 @@ int furca_cli_fail_err(const char *name, const struct furca_err *err)
 	char text[FURCA_ERR_TEXT_MAX + 128];
 
 	return furca_cli_fail(name, furca_err_describe(err, text, sizeof(text)), furca_err_suggestion(err));
-}
-
-/* --------------------------------------------------------------------------------------------------------------- options */
-
-enum { OPT_SOCKET = 256, OPT_JSON, OPT_ENV };
-
-static const struct option common[] = {
-	{"socket", required_argument, NULL, OPT_SOCKET},
-	{"json", no_argument, NULL, OPT_JSON},
-	{"env", required_argument, NULL, OPT_ENV},
-	{"language", required_argument, NULL, 'l'},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
-bool furca_cli_number(const char *s, int64_t *ret)
-{
-	char *end;
-
-	errno = 0;
-	long long n = strtoll(s, &end, 10);
-	if (errno || end == s || *end || n < 0)
-		return false;
-	*ret = n;
-	return true;
-}
-
-int furca_cli_options(int argc, char **argv, const char *name, struct furca_cli *ret)
-{
-	int c;
-
-	*ret = (struct furca_cli){.name = name, .venv_id = FURCA_NONE};
-	optind = 1;
-	while ((c = getopt_long(argc, argv, "hl:", common, NULL)) != -1) {
-		switch (c) {
-		case OPT_SOCKET:
-			ret->socket = optarg;
-			break;
-		case OPT_JSON:
-			ret->json = true;
-			break;
-		case OPT_ENV:
-			if (!furca_cli_number(optarg, &ret->venv_id))
-				return furca_cli_usage(name, "--env wants an environment's number, not '%s'", optarg);
-			break;
-		case 'l':
-			ret->language = optarg;
-			break;
-		case 'h':
-			furca_cli_help(name);
-			return FURCA_EXIT_OK;
-		default:
-			return furca_cli_usage(name, "an option is wrong");
-		}
-	}
-	ret->argc = argc - optind;
-	ret->argv = argv + optind;
-	return -1;
 }
 
 void furca_cli_session(struct furca_args *args, const struct furca_cli *cli, const char *target)

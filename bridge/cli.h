@@ -57,11 +57,28 @@ struct furca_cli {
 	char **argv;
 };
 
+/* An option of one command alone. A table of them ends with one without a name. */
+struct furca_cli_own {
+	const char *name; /* without its dashes */
+	char letter;	  /* its short form; 0: none */
+	const char **value;
+	bool *given; /* of one that has no value */
+};
+
+#define FURCA_CLI_MAX_OWN 4 /* options in such a table */
+
 /*
- * Reads the options that these commands share (--socket, --json, --language, --env, --help) and leaves the rest in argc, argv. Returns -1 to
- * go on, or an exit status.
+ * Reads the options that these commands share (--socket, --json, --language, --env, --help), and `own` ones (NULL: none), and leaves the rest in
+ * ret->argc, argv. What is not given stays as it was. Returns -1 to go on, or an exit status.
  */
-int furca_cli_options(int argc, char **argv, const char *name, struct furca_cli *ret);
+int furca_cli_options(int argc, char **argv, const char *name, const struct furca_cli_own *own, struct furca_cli *ret);
+
+/*
+ * getopt_long for commands that read their own: `shorts` begins with ":", or "+:". For a wrong option it says on standard error what is
+ * wrong, with the nearest name that there is, and returns '?': the command ends with FURCA_EXIT_USAGE.
+ */
+struct option;
+int furca_cli_next(const char *name, int argc, char **argv, const char *shorts, const struct option *longs);
 
 /* "furca NAME: …" on standard error and how to get help. Returns FURCA_EXIT_USAGE. */
 int furca_cli_usage(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -83,8 +100,8 @@ int furca_cli_fail(const char *name, const char *message, const char *suggestion
 int furca_cli_fail_err(const char *name, const struct furca_err *err);
 
 /*
- * Connects to the running engine at `socket` (NULL: the default one). With `start`, starts one in the background where none runs: it
- * lives on until an hour after its last client. 0 or an exit status, after a message.
+ * Connects to the running engine at `socket` (NULL: the default one). With `start`, starts one in the background where none runs at the
+ * default one: it lives on until an hour after its last client. 0 or an exit status, after a message.
  */
 int furca_cli_connect(const char *name, const char *socket, bool start, struct furca_client **ret);
 

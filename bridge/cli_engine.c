@@ -99,8 +99,24 @@ static int start_engine(const char *name, const char *socket)
 	return FURCA_EXIT_FAILED;
 }
 
+/* Nobody answers: what to do about it. A socket that was named is somebody's own, which no engine is started at in passing. */
+static int no_engine(const char *name, const char *socket, bool named, const struct furca_error *err)
+{
+	char advice[4352];
+
+	if (strcmp(name, "stop") == 0)
+		return furca_cli_fail(name, err->message,
+				      named ? NULL
+					    : "Nothing is to be ended; one elsewhere is ended with --socket PATH.");
+	(void)snprintf(advice, sizeof(advice), "Start one there with `furca serve --socket '%s'`%s.", socket,
+		       strcmp(name, "exec") == 0 ? ", or leave --socket out: then one is started where none runs" : "");
+	return furca_cli_fail(name, err->message,
+			      named ? advice : "Start one with `furca serve`; `furca exec` starts one itself.");
+}
+
 int furca_cli_connect(const char *name, const char *socket, bool start, struct furca_client **ret)
 {
+	const bool named = socket != NULL;
 	char path[4096];
 	struct furca_error err;
 	int status = FURCA_EXIT_OK, r;
@@ -113,8 +129,10 @@ int furca_cli_connect(const char *name, const char *socket, bool start, struct f
 	r = furca_connect(socket, ret, &err);
 	if (r == 0)
 		return FURCA_EXIT_OK;
-	if (!start || (r != -ENOENT && r != -ECONNREFUSED))
+	if (r != -ENOENT && r != -ECONNREFUSED)
 		return furca_cli_fail(name, err.message, err.suggestion);
+	if (named || !start)
+		return no_engine(name, socket, named, &err);
 	status = start_engine(name, socket);
 	/* Where it failed because another command was quicker, that one's engine will do. */
 	for (int i = 0; i < TRIES; i++) {
@@ -146,7 +164,7 @@ int furca_cmd_stop(int argc, char **argv)
 	struct furca_client *client = NULL;
 	struct furca_error err;
 	size_t size;
-	int status = furca_cli_options(argc, argv, "stop", &cli);
+	int status = furca_cli_options(argc, argv, "stop", NULL, &cli);
 
 	if (status >= 0)
 		return status;

@@ -39,32 +39,6 @@ static char *read_file(const char *name, const char *path)
 	return (char *)furca_buf_take(&buf).data;
 }
 
-/* Takes an option with a value (`NAME V` or `NAME=V`), or a flag where `ret` is NULL, out of the arguments. */
-static bool take(int *argc, char **argv, const char *option, const char *alias, const char **ret)
-{
-	int kept = 0;
-	size_t n = strlen(option);
-	bool found = false;
-
-	for (int i = 0; i < *argc; i++) {
-		bool is = strcmp(argv[i], option) == 0 || (alias && strcmp(argv[i], alias) == 0);
-
-		if (is && !ret) {
-			found = true;
-		} else if (is && i + 1 < *argc) {
-			*ret = argv[++i];
-			found = true;
-		} else if (ret && strncmp(argv[i], option, n) == 0 && argv[i][n] == '=') {
-			*ret = argv[i] + n + 1;
-			found = true;
-		} else {
-			argv[kept++] = argv[i];
-		}
-	}
-	*argc = kept;
-	return found;
-}
-
 /* A list as a table: one row for each map, one column for each key. */
 static int list(const struct furca_cli *cli, const char *method, const char *key, const char *const *heads,
 		const char *const *keys, size_t columns)
@@ -182,10 +156,11 @@ int furca_cmd_envs(int argc, char **argv)
 	const char *name = NULL, *verb;
 	struct furca_cli cli;
 	int64_t id = 0;
-	bool then_build = take(&argc, argv, "--build", NULL, NULL);
+	bool then_build = false;
+	const struct furca_cli_own own[] = {
+		{.name = "name", .value = &name}, {.name = "build", .given = &then_build}, {0}};
+	int status = furca_cli_options(argc, argv, "envs", own, &cli);
 
-	(void)take(&argc, argv, "--name", NULL, &name);
-	int status = furca_cli_options(argc, argv, "envs", &cli);
 	if (status >= 0)
 		return status;
 	verb = cli.argc ? cli.argv[0] : "list";
@@ -296,10 +271,12 @@ int furca_cmd_functions(int argc, char **argv)
 	const char *doc = NULL, *mode = NULL, *session = NULL;
 	struct furca_cli cli;
 
-	(void)take(&argc, argv, "--doc", NULL, &doc);
-	(void)take(&argc, argv, "--mode", "-m", &mode);
-	(void)take(&argc, argv, "--session", "-s", &session);
-	int status = furca_cli_options(argc, argv, "functions", &cli);
+	const struct furca_cli_own own[] = {{.name = "doc", .value = &doc},
+					    {.name = "mode", .letter = 'm', .value = &mode},
+					    {.name = "session", .letter = 's', .value = &session},
+					    {0}};
+	int status = furca_cli_options(argc, argv, "functions", own, &cli);
+
 	if (status >= 0)
 		return status;
 	const char *verb = cli.argc ? cli.argv[0] : "list";

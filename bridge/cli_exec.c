@@ -126,7 +126,7 @@ static int take_option(struct exec *x, int c)
 		furca_cli_help("exec");
 		return FURCA_EXIT_OK;
 	default:
-		return furca_cli_usage("exec", "an option is wrong");
+		return FURCA_EXIT_USAGE;
 	}
 	return status;
 }
@@ -162,18 +162,33 @@ static const char *language_of(const char *file)
 	return dot && (strcmp(dot, ".sh") == 0 || strcmp(dot, ".bash") == 0) ? "bash" : "python";
 }
 
+/* More words than one piece of code has. */
+static int refuse_more(const struct exec *x, const char *first, const char *more)
+{
+	if (x->code)
+		return furca_cli_usage("exec", "'%s' is not expected: the code stands behind -e already", first);
+	if (*more == '-' && more[1])
+		return furca_cli_usage("exec", "'%s' stands behind '%s', where no options are: put it before", more,
+				       first);
+	bool shell = strcmp(x->args.language ? x->args.language : language_of(first), "bash") == 0;
+	return furca_cli_usage("exec", "'%s' is not expected: the code of '%s' gets no arguments; set them in code: %s",
+			       more, first,
+			       shell ? "-l bash -e 'set -- ARG; . ./FILE'"
+				     : "-e \"import sys; sys.argv = ['FILE', 'ARG']; exec(open('FILE').read())\"");
+}
+
 static int parse(struct exec *x, int argc, char **argv)
 {
 	int c, status = -1;
 
 	optind = 1;
-	while ((c = getopt_long(argc, argv, "+hl:m:s:t:e:", long_options, NULL)) != -1) {
+	while ((c = furca_cli_next("exec", argc, argv, "+:hl:m:s:t:e:", long_options)) != -1) {
 		status = take_option(x, c);
 		if (status >= 0)
 			return status;
 	}
 	if (argc - optind > 1 || (x->code && argc > optind))
-		return furca_cli_usage("exec", "one piece of code at a time: -e CODE, FILE or -");
+		return refuse_more(x, argv[optind], argv[argc - optind > 1 ? optind + 1 : optind]);
 	if (argc > optind)
 		x->file = argv[optind];
 	if (!x->code && !x->file && isatty(0))

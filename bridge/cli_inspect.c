@@ -177,26 +177,6 @@ static bool has_names(struct furca_view answer)
 	       !furca_map_get(state.raw, "names", &names) || names.kind != FURCA_ARRAY || names.count > 0;
 }
 
-/* Takes `-d D`, `--detail D` or `--detail=D` out of the arguments. False where its value is missing. */
-static bool take_detail(int *argc, char **argv, const char **ret)
-{
-	int kept = 0;
-
-	for (int i = 0; i < *argc; i++) {
-		if (strncmp(argv[i], "--detail=", 9) == 0) {
-			*ret = argv[i] + 9;
-		} else if (strcmp(argv[i], "-d") == 0 || strcmp(argv[i], "--detail") == 0) {
-			if (++i == *argc)
-				return false;
-			*ret = argv[i];
-		} else {
-			argv[kept++] = argv[i];
-		}
-	}
-	*argc = kept;
-	return true;
-}
-
 int furca_cmd_inspect(int argc, char **argv)
 {
 	FURCA_AUTO_ARGS struct furca_args args = {0};
@@ -206,9 +186,8 @@ int furca_cmd_inspect(int argc, char **argv)
 	struct furca_view view;
 	bool shown;
 
-	if (!take_detail(&argc, argv, &detail))
-		return furca_cli_usage("inspect", "--detail wants summary, names or full");
-	int status = furca_cli_options(argc, argv, "inspect", &cli);
+	const struct furca_cli_own own[] = {{.name = "detail", .letter = 'd', .value = &detail}, {0}};
+	int status = furca_cli_options(argc, argv, "inspect", own, &cli);
 	if (status >= 0)
 		return status;
 	if (cli.argc < 1 || cli.argc > 2)

@@ -15,31 +15,11 @@ struct wanted {
 	const char *stream;
 };
 
-/* Takes this command's own options out of argv. 0 or -EINVAL after a message. */
-static int take_options(int *argc, char **argv, struct wanted *ret)
+/* A number of bytes that an option was given; without one *ret stays. -1 to go on, or an exit status. */
+static int take_bytes(const char *option, const char *text, int64_t *ret)
 {
-	const struct {
-		const char *name;
-		int64_t *value;
-	} numbers[] = {{"--offset", &ret->offset}, {"--length", &ret->length}};
-	int kept = 1;
-
-	for (int i = 1; i < *argc; i++) {
-		bool taken = strcmp(argv[i], "--stderr") == 0;
-
-		if (taken)
-			ret->stream = "stderr";
-		for (size_t k = 0; k < FURCA_COUNT(numbers) && !taken; k++) {
-			if (strcmp(argv[i], numbers[k].name) != 0)
-				continue;
-			taken = true;
-			if (++i >= *argc || !furca_cli_number(argv[i], numbers[k].value))
-				return furca_cli_usage("output", "%s needs a number of bytes", numbers[k].name);
-		}
-		if (!taken)
-			argv[kept++] = argv[i];
-	}
-	*argc = *argc > 0 ? kept : *argc;
+	if (text && !furca_cli_number(text, ret))
+		return furca_cli_usage("output", "--%s wants a number of bytes, not '%s'", option, text);
 	return -1;
 }
 
@@ -78,16 +58,20 @@ static int page(const struct furca_cli *cli, struct wanted *w, bool *ret_end)
 
 int furca_cmd_output(int argc, char **argv)
 {
-	struct wanted w = {.length = -1, .stream = "stdout"};
+	struct wanted w = {.length = -1};
+	const char *offset = NULL, *length = NULL;
 	struct furca_cli cli;
-	bool end = false;
-	int status = take_options(&argc, argv, &w);
+	bool end = false, errors = false;
+	const struct furca_cli_own own[] = {{.name = "stderr", .given = &errors},
+					    {.name = "offset", .value = &offset},
+					    {.name = "length", .value = &length},
+					    {0}};
+	int status = furca_cli_options(argc, argv, "output", own, &cli);
 
-	if (status >= 0)
+	if (status >= 0 || (status = take_bytes("offset", offset, &w.offset)) >= 0 ||
+	    (status = take_bytes("length", length, &w.length)) >= 0)
 		return status;
-	status = furca_cli_options(argc, argv, "output", &cli);
-	if (status >= 0)
-		return status;
+	w.stream = errors ? "stderr" : "stdout";
 	if (cli.argc != 1 || !furca_cli_number(cli.argv[0], &w.id) || w.id < 1)
 		return furca_cli_usage("output", "say which output, by the number that `furca exec` told");
 	status = FURCA_EXIT_OK;

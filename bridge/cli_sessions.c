@@ -1,5 +1,4 @@
 /* Sessions from the command line: sessions, close, undo, branch, checkpoint, restore. */
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -82,7 +81,7 @@ int furca_cmd_sessions(int argc, char **argv)
 	struct furca_cli cli;
 	struct furca_view view;
 	bool shown;
-	int status = furca_cli_options(argc, argv, "sessions", &cli);
+	int status = furca_cli_options(argc, argv, "sessions", NULL, &cli);
 
 	if (status >= 0)
 		return status;
@@ -94,22 +93,6 @@ int furca_cmd_sessions(int argc, char **argv)
 	if (status == FURCA_EXIT_OK && !shown)
 		(void)furca_cli_print_sessions(view, SIZE_MAX);
 	return status;
-}
-
-/* Takes `--all` out of the arguments. */
-static bool take_all(int *argc, char **argv)
-{
-	int kept = 0;
-	bool all = false;
-
-	for (int i = 0; i < *argc; i++) {
-		if (strcmp(argv[i], "--all") == 0)
-			all = true;
-		else
-			argv[kept++] = argv[i];
-	}
-	*argc = kept;
-	return all;
 }
 
 static int close_one(const struct furca_cli *cli, const char *target)
@@ -160,8 +143,9 @@ static int close_all(const struct furca_cli *cli)
 int furca_cmd_close(int argc, char **argv)
 {
 	struct furca_cli cli;
-	bool all = take_all(&argc, argv);
-	int status = furca_cli_options(argc, argv, "close", &cli);
+	bool all = false;
+	const struct furca_cli_own own[] = {{.name = "all", .given = &all}, {0}};
+	int status = furca_cli_options(argc, argv, "close", own, &cli);
 
 	if (status >= 0)
 		return status;
@@ -175,7 +159,7 @@ int furca_cmd_undo(int argc, char **argv)
 	FURCA_AUTO_ARGS struct furca_args args = {0};
 	struct furca_cli cli;
 	int64_t steps = 1;
-	int status = furca_cli_options(argc, argv, "undo", &cli);
+	int status = furca_cli_options(argc, argv, "undo", NULL, &cli);
 
 	if (status >= 0)
 		return status;
@@ -195,7 +179,7 @@ static int with_word(int argc, char **argv, const char *name, const char *method
 {
 	FURCA_AUTO_ARGS struct furca_args args = {0};
 	struct furca_cli cli;
-	int status = furca_cli_options(argc, argv, name, &cli);
+	int status = furca_cli_options(argc, argv, name, NULL, &cli);
 
 	if (status >= 0)
 		return status;

@@ -221,15 +221,8 @@ int furca_cmd_top(int argc, char **argv)
 {
 	struct furca_cli cli;
 	bool once = false;
-	int kept = 1;
-
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--once") == 0)
-			once = true;
-		else
-			argv[kept++] = argv[i];
-	}
-	int status = furca_cli_options(argc > 0 ? kept : argc, argv, "top", &cli);
+	const struct furca_cli_own own[] = {{.name = "once", .given = &once}, {0}};
+	int status = furca_cli_options(argc, argv, "top", own, &cli);
 	if (status >= 0)
 		return status;
 	if (cli.argc > 0)

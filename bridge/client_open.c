@@ -76,7 +76,9 @@ int furca_connect(const char *path, struct furca_client **ret, struct furca_erro
 	if (fd.n < 0 || connect(fd.n, (struct sockaddr *)&to, sizeof(to)) < 0)
 		return furca_client_fail(
 			err, -errno,
-			"Start one with `furca serve`; `furca exec` and furca_open_private start one themselves.",
+			errno == ENOENT || errno == ECONNREFUSED
+				? "Start one with `furca serve`; `furca exec` and furca_open_private start one themselves."
+				: "Give the socket of an engine of your own.",
 			"no engine answers at '%s': %s", chosen, strerror(errno));
 	if (!server_is_ours(fd.n))
 		return furca_client_fail(err, -EPERM, "Give the socket of an engine of your own.",

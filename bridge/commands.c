@@ -34,7 +34,7 @@ static const char exec_help[] =
 	"the last expression. The exit status is the code's; 2 for a refused call, 77 where a guarantee cannot be had.\n"
 	"Ctrl-C interrupts the code; a second one leaves.\n\n"
 	"Where no engine runs, one is started in the background, so that sessions live on between commands; it ends an hour\n"
-	"after the last command, or with `furca stop`.\n\n"
+	"after the last command, or with `furca stop`. None is started at a socket that --socket names.\n\n"
 	"  -l, --language L   python or bash (default: by FILE's name, else python)\n"
 	"  -m, --mode M       stateful (kept), stateless (fresh), read_only (sees a session, changes nothing);\n"
 	"                     default: stateful with --session and for python, else stateless\n"
@@ -108,8 +108,9 @@ static const char doctor_help[] =
 	"every required guarantee of a read-only call can be had, else 1.\n";
 
 static const char schema_help[] =
-	"--format mcp|openai|anthropic\n\nPrints the JSON schema and description of the tool execute_code, promising only what this machine can\n"
-	"guarantee.\n";
+	"[--format mcp|openai|anthropic]\n\nPrints the JSON schema and description of the tool execute_code, promising only what this machine can\n"
+	"guarantee.\n\n"
+	"  --format FORMAT    as MCP servers list it (mcp, the default), or for OpenAI's or Anthropic's tool calls\n";
 
 static const char mcp_help[] =
 	"[OPTION…]\n\nServes the Model Context Protocol on standard input and output, with an engine of its own inside.\n\n"

@@ -106,7 +106,7 @@ int furca_cmd_doctor(int argc, char **argv)
 	const struct furca_probe *probe;
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_cli cli;
-	int status = furca_cli_options(argc, argv, "doctor", &cli);
+	int status = furca_cli_options(argc, argv, "doctor", NULL, &cli);
 
 	if (status >= 0)
 		return status;

@@ -35,7 +35,7 @@ noinst_LTLIBRARIES += libfurca-cli.la
 libfurca_cli_la_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 libfurca_cli_la_CFLAGS = $(AM_CFLAGS) -pthread
 libfurca_cli_la_SOURCES = \
-	bridge/cli.c bridge/cli.h bridge/cli_bench.c bridge/cli_engine.c bridge/cli_envs.c bridge/cli_exec.c bridge/cli_frame.c bridge/cli_inspect.c bridge/cli_output.c bridge/cli_sessions.c bridge/cli_show.c bridge/cli_show.h bridge/cli_top.c bridge/cli_words.c \
+	bridge/cli.c bridge/cli.h bridge/cli_bench.c bridge/cli_engine.c bridge/cli_envs.c bridge/cli_exec.c bridge/cli_frame.c bridge/cli_inspect.c bridge/cli_options.c bridge/cli_output.c bridge/cli_sessions.c bridge/cli_show.c bridge/cli_show.h bridge/cli_top.c bridge/cli_words.c \
 	bridge/commands.c \
 	bridge/doctor.c \
 	bridge/json_read.c bridge/json_read.h \

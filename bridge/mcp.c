@@ -495,7 +495,7 @@ static int parse(int argc, char **argv, struct furca_private *engine, const char
 	int c;
 
 	optind = 1;
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+	while ((c = furca_cli_next("mcp", argc, argv, ":h", options)) != -1) {
 		switch (c) {
 		case 's':
 			*ret_socket = optarg;
@@ -516,7 +516,7 @@ static int parse(int argc, char **argv, struct furca_private *engine, const char
 			furca_cli_help("mcp");
 			return FURCA_EXIT_OK;
 		default:
-			return furca_cli_usage("mcp", "an option is wrong");
+			return FURCA_EXIT_USAGE;
 		}
 	}
 	return optind < argc ? furca_cli_usage("mcp", "'%s' is not expected", argv[optind]) : -1;
@@ -556,17 +556,18 @@ int furca_cmd_mcp(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	int r = socket ? furca_connect(socket, &mcp.client, &err) : furca_open_private(&engine, &mcp.client, &err);
-	if (r < 0)
+	if (socket && (status = furca_cli_connect("mcp", socket, false, &mcp.client)) != FURCA_EXIT_OK)
+		return status;
+	if (!socket && furca_open_private(&engine, &mcp.client, &err) < 0)
 		return furca_cli_fail("mcp", err.message, err.suggestion);
 	mcp.held = held_by(mcp.client);
-	if (tools && (r = furca_mcp_servers_start(tools, mcp.client, tools_changed, &mcp, &mcp.servers, &err)) < 0) {
+	if (tools && furca_mcp_servers_start(tools, mcp.client, tools_changed, &mcp, &mcp.servers, &err) < 0) {
 		furca_close(mcp.client);
 		return furca_cli_fail("mcp", err.message, err.suggestion);
 	}
 	if (tools && pthread_create(&pump, NULL, pump_connection, mcp.client) != 0)
 		tools = NULL;
-	r = serve_input(&mcp);
+	int r = serve_input(&mcp);
 	furca_mcp_end_listeners(&mcp);
 	/* Threads that still wait in the library would be left with a client that is gone; the engine ends with the connection. */
 	if (!finish(&mcp)) {

@@ -154,22 +154,23 @@ int furca_cmd_schema(int argc, char **argv)
 	FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
 	const struct furca_probe *probe;
 	struct furca_err err = FURCA_ERR_INIT;
-	const char *format = NULL;
+	const char *format = "mcp";
 	int c;
 
 	optind = 1;
-	while ((c = getopt_long(argc, argv, "hf:", options, NULL)) != -1) {
+	while ((c = furca_cli_next("schema", argc, argv, ":hf:", options)) != -1) {
 		if (c == 'h') {
 			furca_cli_help("schema");
 			return FURCA_EXIT_OK;
 		}
 		if (c == '?')
-			return furca_cli_usage("schema", "an option is wrong");
+			return FURCA_EXIT_USAGE;
 		format = optarg;
 	}
-	if (!format || optind < argc ||
-	    (strcmp(format, "mcp") != 0 && strcmp(format, "openai") != 0 && strcmp(format, "anthropic") != 0))
-		return furca_cli_usage("schema", "say --format mcp, openai or anthropic");
+	if (optind < argc)
+		return furca_cli_usage("schema", "'%s' is not expected; the format goes after --format", argv[optind]);
+	if (strcmp(format, "mcp") != 0 && strcmp(format, "openai") != 0 && strcmp(format, "anthropic") != 0)
+		return furca_cli_usage("schema", "--format wants mcp, openai or anthropic, not '%s'", format);
 	if (furca_probe(&probe, &err) < 0)
 		return furca_cli_fail_err("schema", &err);
 	if (furca_schema_description(&text, probe->barriers) < 0 || furca_buf_append(&text, "", 1) < 0)

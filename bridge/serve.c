@@ -276,10 +276,9 @@ static int parse(struct options *o, int argc, char **argv)
 
 	for (int pass = 0; pass < 2; pass++) {
 		optind = 1;
-		opterr = pass == 0;
-		while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
+		while ((c = furca_cli_next("serve", argc, argv, ":h", long_options)) != -1) {
 			if (c == '?')
-				return furca_cli_usage("serve", "an option is wrong");
+				return FURCA_EXIT_USAGE;
 			if (c == 'h') {
 				furca_cli_help("serve");
 				return FURCA_EXIT_OK;

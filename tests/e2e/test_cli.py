@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -67,6 +68,57 @@ def test_exec_says_what_is_wrong(run):
     assert "to 67108864," in p.stderr, p.stderr
 
 
+@pytest.mark.parametrize("words, said", [
+    ("a.py one", "'one' is not expected: the code of 'a.py' gets no arguments; set them in code: -e \"import sys; sys.argv = "),
+    ("a.sh one", "set them in code: -l bash -e 'set -- ARG; . ./FILE'"), ("-l bash a one two", "set them in code: -l bash"),
+    ("a.py -m read_only", "'-m' stands behind 'a.py', where no options are: put it before"),
+    ("-e 1 a.py", "'a.py' is not expected: the code stands behind -e already"),
+])
+def test_exec_says_where_its_words_go(run, words, said):
+    p = run("exec", *words.split())
+    assert (p.returncode, p.stdout) == (2, "") and said in p.stderr, p.stderr
+
+
+def test_what_exec_says_of_arguments_works(run, tmp_path):
+    (tmp_path / "FILE").write_text("import sys; print(sys.argv)")
+    said = run("exec", "a.py", "one").stderr.splitlines()[0].split(" in code: ")[1]
+    assert run("exec", "--cwd", str(tmp_path), *shlex.split(said)).stdout == "['FILE', 'ARG']\n"
+    (tmp_path / "FILE").write_text("echo $1")
+    said = run("exec", "a.sh", "one").stderr.splitlines()[0].split(" in code: ")[1]
+    assert run("exec", "--cwd", str(tmp_path), *shlex.split(said)).stdout == "ARG\n"
+
+
+@pytest.mark.parametrize("words, said", [
+    ("exec --sesion a", "there is no option '--sesion'; the nearest is '--session'"), ("inspect --detial=full a", "nearest is '--detail'"),
+    ("envs --bulid", "nearest is '--build'"), ("mcp --tool-s x", "nearest is '--tools'"), ("serve --wrkdir x", "nearest is '--workdir'"),
+    ("close --al", "no engine"), ("exec -q", "there is no option '-q'"), ("mcp -s x", "there is no option '-s'"),
+    ("exec --s a", "'--s' is the beginning of several options"), ("exec -m", "'-m' wants a value"), ("inspect -d", "'-d' wants a value"),
+    ("schema --format", "'--format' wants a value"), ("close --all=yes", "'--all' has no value"),
+    ("output --offset x 1", "a number of bytes, not 'x'"),
+])
+def test_a_wrong_option_is_named_in_one_line(tmp_path, words, said):
+    p = subprocess.run([furca_program(), *words.split()], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20,
+                       env=dict(os.environ, FURCA_SOCKET=str(tmp_path / "none")))
+    assert p.returncode == (1 if said == "no engine" else 2) and p.stdout == ""
+    first, second = p.stderr.splitlines()
+    assert first.startswith("furca %s: " % words.split()[0]) and said in first and (p.returncode == 1 or "--help` says" in second), p.stderr
+
+
+@pytest.mark.parametrize("words", ["exec -e 1", "sessions", "top", "inspect a", "close a", "undo a", "branch a b", "checkpoint a b", "restore a b",
+                                   "envs", "envs create FILE", "envs create --build FILE", "envs build 1", "functions", "output 1", "mcp", "stop"])
+def test_a_socket_that_is_named_starts_no_engine(tmp_path, words):
+    (tmp_path / "FILE").write_text("[project]\n")
+    before = sorted(os.listdir(tmp_path))
+    socket = str(tmp_path / "new" / "dir" / "socket")
+    env = {key: value for key, value in os.environ.items() if key != "FURCA_SOCKET"}
+    command, *rest = words.split()
+    p = subprocess.run([furca_program(), command, "--socket", socket, *rest], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, cwd=tmp_path,
+                       env=dict(env, XDG_STATE_HOME=str(tmp_path / "state")))
+    assert p.returncode == 1 and "no engine answers at '%s'" % socket in p.stderr, p.stderr
+    assert words == "stop" or "`furca serve --socket '%s'`" % socket in p.stderr, p.stderr
+    assert sorted(os.listdir(tmp_path)) == before
+
+
 def test_exec_json_is_one_line(run):
     p = run("exec", "--json", "-m", "stateless", "-e", "2**70")
     assert p.stdout.count("\n") == 1
@@ -118,6 +170,20 @@ def test_functions(run):
     assert run("functions", "remove", "double").returncode == 0
 
 
+def test_what_goes_into_a_file_is_shown_as_its_lines(run, tmp_path):
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[project\n")
+    p = run("envs", "create", str(wrong))
+    assert p.returncode == 2 and p.stderr.endswith('for example a file of\n    [project]\n    name = "env"\n    version = "0"\n    dependencies = []\n'), p.stderr
+    assert p.stderr.count("example") == 1 and "\\n" not in p.stderr
+    p = run("envs", "build", "77")
+    assert "`furca envs create` with a file of\n    [project]\n" in p.stderr and "\nfirst and use its environment number" in p.stderr, p.stderr
+    p = run("exec", "--env", "77", "-e", "1")
+    assert "Remove --env, or use" in p.stderr, p.stderr
+    p = run("functions", "call", "nosuch")
+    assert "-l 'python' and a file of\n    def f(): return 1\nfirst" in p.stderr, p.stderr
+
+
 def test_every_command_has_help():
     names = [line.split()[0] for line in subprocess.run([furca_program(), "help"], capture_output=True, text=True).stdout.splitlines()
              if line.startswith("  ")]
@@ -165,6 +231,10 @@ def test_schema_and_doctor():
     for form, key in (("mcp", "inputSchema"), ("anthropic", "input_schema"), ("openai", "function")):
         p = subprocess.run([furca_program(), "schema", "--format", form], capture_output=True, text=True, timeout=60)
         assert p.returncode == 0 and key in json.loads(p.stdout)
+    plain = subprocess.run([furca_program(), "schema"], capture_output=True, text=True, timeout=60)
+    assert plain.returncode == 0 and "inputSchema" in json.loads(plain.stdout)
+    wrong = subprocess.run([furca_program(), "schema", "--format", "x"], capture_output=True, text=True, timeout=60)
+    assert wrong.returncode == 2 and "mcp, openai or anthropic, not 'x'" in wrong.stderr
     p = subprocess.run([furca_program(), "doctor", "--json"], capture_output=True, text=True, timeout=60)
     report = json.loads(p.stdout)
     assert p.returncode == (0 if report["ok"] else 1) and report["guarantees"]["memory"]["required"]

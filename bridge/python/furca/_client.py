@@ -91,8 +91,8 @@ class Engine:
             except OSError as e:
                 sock.close()
                 if path is not None or start is False:
-                    raise EngineGone("no engine answers at %s (%s); start one with `furca serve`"
-                                     % (path or default_socket(), os.strerror(e.errno or 0))) from None
+                    raise EngineGone("no engine answers at %s (%s); start one with `furca serve%s`"
+                                     % (path or default_socket(), os.strerror(e.errno or 0), " --socket %s" % path if path else "")) from None
         self._private = PrivateEngine(program, options)
         return self._private.sock
 
