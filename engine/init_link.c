@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/statfs.h>
 
 #include "bridge/wire/limits.h"
 #include "engine/engine_private.h"
@@ -142,6 +143,11 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 			init->exited(init->owner, pid, (int)status, cpu, rss);
 		return;
 	}
+	if (frame->number == FURCA_INIT_UPPER) {
+		if (frame->n_fds == 1 && init->upper.n < 0 && furca_map_uint(frame->body, "inodes", &init->inodes))
+			init->upper = furca_fd_take(&fds[0]);
+		return;
+	}
 	FURCA_AUTO_FREE struct furca_init_request *q = take_request(init, frame->call);
 	if (!q)
 		return;
@@ -187,6 +193,7 @@ struct furca_init *furca_init_link(struct furca_engine *engine, struct furca_pro
 	init->refs = 1;
 	init->last = &init->first;
 	init->proc = proc;
+	init->upper = FURCA_FD_NONE;
 	if (furca_stream_open(&init->control, engine->loop, control, FURCA_MAX_HOST_FRAME, on_frame, on_end, init) <
 	    0) {
 		(void)furca_proc_signal(&init->proc, SIGKILL);
@@ -214,6 +221,7 @@ void furca_init_unref(struct furca_init *init)
 	furca_stream_done(&init->control);
 	(void)furca_proc_signal(&init->proc, SIGKILL);
 	furca_proc_done(&init->proc);
+	furca_fd_done(&init->upper);
 	furca_init_unref(init->parent);
 	free(init);
 }
@@ -296,6 +304,14 @@ int furca_init_changes(struct furca_init *cell, uint64_t max, furca_changed_fn *
 	msgpack_pack_uint64(&pk, max);
 	(void)furca_frame_end(&buf, at, 0);
 	return ask(cell, &buf, call, FURCA_INIT_CHANGES, NULL, 0, (void (*)(void))fn, owner);
+}
+
+/* Whatever adds, changes or deletes a file takes an inode: for the file, for the copy of what was below, or for the mark that hides it. */
+bool furca_init_untouched(const struct furca_init *cell)
+{
+	struct statfs fs;
+
+	return cell->upper.n >= 0 && fstatfs(cell->upper.n, &fs) == 0 && fs.f_files - fs.f_ffree == cell->inodes;
 }
 
 void furca_init_forget(struct furca_init *init, void *owner)

@@ -26,7 +26,9 @@ struct furca_init {
 	unsigned refs;		   /* holders, and cells inside */
 	unsigned depth;		   /* of pid namespaces below the surface */
 	unsigned held;
-	bool lived_in; /* a user's code ran in it, or could have */
+	struct furca_fd upper; /* on the file system of all that is written in it, O_PATH; none: it has not said */
+	uint64_t inodes;       /* that has so many while nothing is */
+	bool lived_in;	       /* a user's code ran in it, or could have */
 	struct furca_init_request *first, **last;
 	/* A process ended whose parent is this init; status as waitpid. */
 	void (*exited)(void *owner, uint64_t pid, int status, uint64_t cpu_us, uint64_t max_rss);
@@ -49,6 +51,9 @@ int furca_init_cell(struct furca_init *init, unsigned namespaces, bool network, 
 		    furca_cell_fn *fn, void *owner);
 
 int furca_init_changes(struct furca_init *cell, uint64_t max, furca_changed_fn *fn, void *owner);
+
+/* Whether nothing has been written in the cell since it was made. False where that is not known. */
+bool furca_init_untouched(const struct furca_init *cell);
 
 /* Forgets requests of that owner: their functions are not called; cells and programs that come are ended. */
 void furca_init_forget(struct furca_init *init, void *owner);

@@ -104,14 +104,35 @@ static void take_files(struct furca_buf *out, struct furca_view body)
 
 static void park_in(struct furca_session *s, int64_t us);
 
+static void answer(struct furca_call *call)
+{
+	park_in(call->session, PARK_AGAIN_US);
+	furca_call_finish(call);
+}
+
 static void listed(void *owner, struct furca_view body, const struct furca_err *err)
 {
 	struct furca_call *call = owner;
 
 	if (!err)
 		take_files(&call->files, body);
-	park_in(call->session, PARK_AGAIN_US);
-	furca_call_finish(call);
+	answer(call);
+}
+
+/* CHANGED's map, of a call that has written nothing. */
+static void no_files(struct furca_buf *out)
+{
+	static const char *const kinds[] = {"added", "modified", "deleted"};
+	msgpack_packer pk;
+
+	furca_packer(&pk, out);
+	msgpack_pack_map(&pk, FURCA_COUNT(kinds) + 1);
+	for (size_t i = 0; i < FURCA_COUNT(kinds); i++) {
+		furca_pack_text(&pk, kinds[i]);
+		msgpack_pack_array(&pk, 0);
+	}
+	furca_pack_text(&pk, "count");
+	msgpack_pack_uint64(&pk, 0);
 }
 
 static void on_done(void *owner, struct furca_host *host, uint64_t number, struct furca_view body,
@@ -125,8 +146,11 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 	furca_prefetch_learn(&call->session->prefetch, body);
 	call->state = "unchanged";
 	call->phase = FURCA_CALL_LISTING;
-	if (!host->cell || furca_init_changes(host->cell, MAX_FILES, listed, call) < 0)
-		furca_call_finish(call);
+	if (host->cell && furca_init_untouched(host->cell))
+		no_files(&call->files);
+	else if (host->cell && furca_init_changes(host->cell, MAX_FILES, listed, call) == 0)
+		return;
+	answer(call);
 }
 
 /* Once more, from a new copy. */

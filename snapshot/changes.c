@@ -39,9 +39,9 @@ static char mark_of(const struct listing *listing, int fd, const char *name)
 	return n > 0 ? value[0] : n == 0 || errno == ERANGE ? 1 : 0;
 }
 
-static bool same_file(const struct stat *a, const struct stat *b, bool owners)
+static bool same_file(const struct stat *a, const struct stat *b)
 {
-	if (a->st_mode != b->st_mode || (owners && (a->st_uid != b->st_uid || a->st_gid != b->st_gid)))
+	if (a->st_mode != b->st_mode || a->st_uid != b->st_uid || a->st_gid != b->st_gid)
 		return false;
 	if (S_ISDIR(a->st_mode))
 		return true;
@@ -79,6 +79,7 @@ static void merged(struct listing *listing, int upper, int lower, const char *na
 	walk(listing, up.n, low.n, depth + 1);
 }
 
+/* In a user namespace directories may be ours, without the special bits, because we made them beforehand (overlay.c). */
 static void entry(struct listing *listing, int upper, int lower, const char *name, int depth)
 {
 	struct stat up, low;
@@ -95,11 +96,11 @@ static void entry(struct listing *listing, int upper, int lower, const char *nam
 		} else if (!below) {
 			tell(listing, FURCA_CHANGE_ADDED);
 		} else if (S_ISDIR(up.st_mode) && S_ISDIR(low.st_mode)) {
-			/* In a user namespace owners of directories are ours because we made them. */
-			if (!listing->overlay->user_namespace && !same_file(&up, &low, true))
+			if (listing->overlay->user_namespace ? (up.st_mode ^ low.st_mode) & 0777
+							     : !same_file(&up, &low))
 				tell(listing, FURCA_CHANGE_MODIFIED);
 			merged(listing, upper, lower, name, depth);
-		} else if (!same_file(&up, &low, true)) {
+		} else if (!same_file(&up, &low)) {
 			tell(listing, FURCA_CHANGE_MODIFIED);
 		}
 	}

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -283,6 +284,24 @@ static void on_changes(struct init *init, const struct furca_frame_view *frame)
 	(void)send_frame(init, offset, NULL, 0);
 }
 
+/* Where the kernel does not tell, CHANGES is asked each time. */
+static void send_upper(struct init *init)
+{
+	int upper = init->overlay->n ? init->overlay->layers[0].upper.n : -1;
+	struct statfs fs;
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", upper);
+	FURCA_AUTO_FD struct furca_fd handle = furca_fd_own(upper < 0 ? -1 : open(path, O_PATH | O_CLOEXEC));
+	if (handle.n < 0 || fstatfs(upper, &fs) < 0)
+		return;
+	msgpack_packer packer;
+	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_UPPER, 0, 1);
+	furca_pack_text(&packer, "inodes");
+	(void)msgpack_pack_uint64(&packer, fs.f_files - fs.f_ffree);
+	(void)send_frame(init, offset, &handle.n, 1);
+}
+
 static void on_control(struct init *init)
 {
 	struct furca_err err = FURCA_ERR_INIT;
@@ -385,6 +404,8 @@ void furca_init_loop(int control, const struct furca_overlay *overlay, const cha
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
 	init.signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (overlay)
+		send_upper(&init);
 	while (!init.ended && init.signals >= 0)
 		serve(&init);
 	if (getpid() != 1)

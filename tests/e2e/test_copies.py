@@ -77,6 +77,32 @@ open('d/in').read()
     assert do(client, "print(open('kept').read(), os.path.exists('gone'), os.path.exists('new'))")["stdout"] == "a True False\n"
 
 
+ALONE = {  # kind: what a call does, and nothing else; what is listed
+    "nothing": ("open('c').read(), os.listdir('.'), os.stat('c')", {}),
+    "opened for writing": ("open('c', 'r+').close()", {}),
+    "touched in the call alone": ("open('t', 'w').close(); os.unlink('t')", {}),
+    "added": ("open('t', 'w').close()", {"added": {"t"}}),
+    "changed": ("open('c', 'a').write('x')", {"modified": {"c"}}),
+    "truncated": ("os.truncate('c', 1)", {"modified": {"c"}}),
+    "mode": ("os.chmod('c', 0o600)", {"modified": {"c"}}),
+    "time": ("os.utime('c', (1, 1))", {"modified": {"c"}}),
+    "deleted": ("os.unlink('c')", {"deleted": {"c"}}),
+    "renamed": ("os.rename('c', 't')", {"added": {"t"}, "deleted": {"c"}}),
+    "symbolic link": ("os.symlink('c', 't')", {"added": {"t"}}),
+    "directory made": ("os.mkdir('t')", {"added": {"t"}}),
+    "directory removed": ("os.rmdir('empty')", {"deleted": {"empty"}}),
+}
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_each_change_of_files_alone_is_listed(client, kind):
+    code, want = ALONE[kind]
+    do(client, "import os; open('c', 'w').write('content'); os.makedirs('empty', exist_ok=True)")
+    files = read(client, f"import os; {code}; None")["changes"]["files"]
+    got = {what: {os.path.basename(path) for path in files[what]} for what in ("added", "modified", "deleted") if files[what]}
+    assert got == want and files["count"] == sum(map(len, want.values())), files
+
+
 def test_files_keep_offsets_and_modes(client):
     do(client, "f = open('log', 'a'); f.write('one\\n'); f.flush(); g = open('data', 'w+'); g.write('0123456789'); g.seek(4)")
     answer = read(client, "f.write('two\\n'); f.flush(); print(open('log').read().split(), g.read(3), g.tell()); g.write('X'); g.flush()")

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statfs.h>
 
 #include "bridge/wire/frame.h"
 #include "bridge/wire/limits.h"
@@ -55,7 +56,7 @@ __attribute__((unused)) static struct furca_frame_view init_next(int control, st
 	return frame;
 }
 
-/* The next frame with that number; EXITED ones before it are dropped. */
+/* The next frame with that number; others that come by themselves are dropped. */
 __attribute__((unused)) static struct furca_frame_view init_await(int control, enum furca_frame number,
 								  struct furca_fd ret[2])
 {
@@ -64,7 +65,7 @@ __attribute__((unused)) static struct furca_frame_view init_await(int control, e
 
 		if (frame.number == number)
 			return frame;
-		ck_assert_int_eq(frame.number, FURCA_INIT_EXITED);
+		ck_assert(frame.number == FURCA_INIT_EXITED || frame.number == FURCA_INIT_UPPER);
 	}
 }
 
@@ -102,6 +103,26 @@ __attribute__((unused)) static bool init_cell(int control, unsigned namespaces, 
 		return true;
 	(void)snprintf(why, size, "%.*s", (int)furca_view_size(error), (const char *)error.at);
 	return false;
+}
+
+/* Takes what a cell with a disk of its own says first: a descriptor on what is written in it, and its inodes while nothing is. */
+__attribute__((unused)) static struct furca_fd init_upper(int control, uint64_t *ret_inodes)
+{
+	struct furca_fd fds[2];
+	struct furca_frame_view frame = init_next(control, fds);
+
+	ck_assert_int_eq(frame.number, FURCA_INIT_UPPER);
+	*ret_inodes = number_of(frame, "inodes");
+	ck_assert_int_eq(fds[1].n, -1);
+	return furca_fd_take(&fds[0]);
+}
+
+__attribute__((unused)) static uint64_t inodes_used(int fd)
+{
+	struct statfs fs;
+
+	ck_assert_int_eq(fstatfs(fd, &fs), 0);
+	return fs.f_files - fs.f_ffree;
 }
 
 /* Asks for changes; renders "A/path M/path D/path", sorted by kind, into `text`, returns the count. */

@@ -174,6 +174,47 @@ START_TEST(changes_of_directories_links_and_modes)
 }
 END_TEST
 
+/* What the engine goes by where it does not ask for the changes: none comes without an inode. Each in a cell of its own. */
+START_TEST(each_change_takes_an_inode)
+{
+	static const struct {
+		const char *what;
+		bool changes;
+	} act[] = {{"cat one; ls -R .", false},
+		   {":", false},
+		   {": >new", true},
+		   {"echo more >>one", true},
+		   {": >one", true},
+		   {"chmod 600 one", true},
+		   {"touch -d @1 one", true},
+		   {"rm two", true},
+		   {"mv two three", true},
+		   {"ln one three", true},
+		   {"ln -s one link", true},
+		   {"mkfifo pipe", true},
+		   {"mkdir new", true},
+		   {"rm -r dir", true},
+		   {"chmod 700 dir", true},
+		   {"mv one two", true},
+		   {"rm dir/inner", true}};
+
+	for (size_t i = 0; i < FURCA_COUNT(act); i++) {
+		struct furca_fd fds[2];
+		char text[4096];
+		uint64_t inodes;
+
+		cell(ALL, fds);
+		struct furca_fd upper = init_upper(fds[1].n, &inodes);
+		ck_assert_int_eq(in_cell(fds[0].n, act[i].what, text, sizeof(text)), 0);
+		ck_assert_msg((inodes_used(upper.n) != inodes) == act[i].changes, "%s", act[i].what);
+		ck_assert_msg((init_changes(fds[1].n, 100, text, sizeof(text)) > 0) == act[i].changes, "%s: %s",
+			      act[i].what, text);
+		furca_fd_done(&upper);
+		furca_fds_done(fds, 2);
+	}
+}
+END_TEST
+
 START_TEST(directories_can_be_renamed)
 {
 	struct furca_fd fds[2];
@@ -328,6 +369,7 @@ static void add(TCase *all)
 	tcase_add_test(all, untouched_and_reopened_files_are_no_change);
 	tcase_add_test(all, changes_of_directories_links_and_modes);
 	tcase_add_test(all, directories_can_be_renamed);
+	tcase_add_test(all, each_change_takes_an_inode);
 	tcase_add_test(all, the_cell_has_its_own_proc_dev_and_network);
 	tcase_add_test(all, path_sockets_lead_nowhere);
 	tcase_add_test(all, the_disk_has_a_bound);
