@@ -84,7 +84,9 @@ static void call_free(struct furca_call *call)
 	furca_read_forget(call);
 	if (call->host && !call->host->dropped && call->host->lanes)
 		furca_lanes_serve(call->host->lanes, NULL, false, (struct furca_view){NULL, NULL});
-	if (call->own_host)
+	if (furca_retire_may(call))
+		furca_retire(call);
+	else if (call->own_host)
 		furca_host_drop(call->host);
 	furca_pipes_free(call->pipes);
 	for (int i = 0; i < 2; i++)
@@ -146,8 +148,8 @@ void furca_call_finish(struct furca_call *call)
 		call->engine->stats.failed++;
 	furca_kept_number(call->engine, call);
 	furca_result_pack(call, &result);
-	/* What is thrown away ends before the answer is sent: nothing of a stateless call or a copy is alive then. */
-	if (call->own_host && call->host)
+	/* What is thrown away ends before the answer is sent, unless it is behind walls. */
+	if (call->own_host && call->host && !furca_retire_may(call))
 		furca_host_kill(call->host);
 	deliver(call, &result);
 	furca_kept_add(call->engine, call);

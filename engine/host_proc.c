@@ -208,6 +208,11 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 			tell_done(host, frame, fds);
 		return;
 	}
+	if (frame->number == FURCA_HOST_PAGES) {
+		if (!host->dropped && host->events->pages)
+			host->events->pages(host->owner, host, frame->body);
+		return;
+	}
 	furca_host_answered(host, frame, fds);
 }
 

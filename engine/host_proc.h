@@ -18,6 +18,8 @@ struct furca_host_events {
 	/* The call in the frame has ended. `body` is DONE's map, borrowed; `memory` that of its result's arrays, taken or left to be closed. */
 	void (*done)(void *owner, struct furca_host *host, uint64_t call, struct furca_view body,
 		     struct furca_fd *memory);
+	/* Which pages the call took, told after `done`. `body` as WARM's pages, borrowed. */
+	void (*pages)(void *owner, struct furca_host *host, struct furca_view body);
 	/* The process has ended (host->status says how). Called once. */
 	void (*dead)(void *owner, struct furca_host *host);
 };

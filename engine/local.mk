@@ -35,6 +35,7 @@ libfurca_engine_la_SOURCES = \
 	engine/read.c \
 	engine/registry.c engine/registry.h \
 	engine/result.c \
+	engine/retire.c engine/retire.h \
 	engine/session.c engine/session.h \
 	engine/session_restore.c \
 	engine/session_state.c engine/session_state.h \

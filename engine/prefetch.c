@@ -11,14 +11,12 @@
 #define COPIES 64					/* that are told the same */
 #define MAX_BYTES (2 * FURCA_MAX_PAGE_RANGES * 16 + 64) /* two lists */
 
-void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view done)
+void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view pages)
 {
-	struct furca_value pages;
-
-	if (!furca_map_get(done, "pages", &pages) || pages.kind != FURCA_MAP || furca_view_size(pages.raw) > MAX_BYTES)
+	if (furca_view_size(pages) > MAX_BYTES)
 		return;
 	furca_prefetch_done(prefetch);
-	(void)furca_buf_append(&prefetch->pages, pages.raw.at, furca_view_size(pages.raw));
+	(void)furca_buf_append(&prefetch->pages, pages.at, furca_view_size(pages));
 }
 
 /* What is taken in vain must not bring a session to its limit of memory. */

@@ -14,15 +14,15 @@
 struct furca_host;
 
 struct furca_prefetch {
-	struct furca_buf pages; /* as DONE had it; empty: nothing is known */
+	struct furca_buf pages; /* a packed map; empty: nothing is known */
 	unsigned copies;	/* that were told */
 };
 
-/* A run with more faults than that is worth a list: half a millisecond of them. */
-#define FURCA_PREFETCH_FAULTS 512
+/* A run with more faults than that is worth a list. A trivial look at a session takes some 250, half of its time. */
+#define FURCA_PREFETCH_FAULTS 48
 
-/* From the DONE of a read. */
-void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view done);
+/* From the PAGES of a read. */
+void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view pages);
 
 /* A parked copy stands. */
 void furca_prefetch_tell(struct furca_prefetch *prefetch, struct furca_host *copy);

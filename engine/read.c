@@ -143,7 +143,6 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 	if (call->phase != FURCA_CALL_RUNNING || number != call->frame)
 		return;
 	furca_call_done(call, body, memory);
-	furca_prefetch_learn(&call->session->prefetch, body);
 	call->state = "unchanged";
 	call->phase = FURCA_CALL_LISTING;
 	if (host->cell && furca_init_untouched(host->cell))

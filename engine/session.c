@@ -71,6 +71,7 @@ static void session_free(struct furca_session *s)
 	furca_loop_drop(engine->loop, &s->close_op);
 	furca_loop_drop(engine->loop, &s->pump_op);
 	furca_read_unpark(s);
+	furca_retire_end(s);
 	furca_commit_drop_all(s);
 	furca_host_drop(s->live);
 	engine->events.owner_gone(engine->user, s->owner);

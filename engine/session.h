@@ -10,6 +10,7 @@
 #include "engine/call.h"
 #include "engine/prefetch.h"
 #include "engine/registry.h"
+#include "engine/retire.h"
 #include "engine/session_state.h"
 
 /* A state that can be gone back to. */
@@ -51,6 +52,7 @@ struct furca_session {
 	furca_op_id park_op;
 	struct furca_buf parked_isolation;
 	struct furca_prefetch prefetch; /* what parked copies are to have beforehand */
+	struct furca_retired retired;	/* the copy that answered last, if it lives still */
 	unsigned start_attempts;
 	bool repaired; /* the next answer says `retried` */
 	bool ever_live;

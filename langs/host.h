@@ -59,7 +59,7 @@ struct furca_host_done {
 	uint64_t result_text_cut;     /* bytes left out of it */
 	struct furca_buf display;     /* one packed array of maps; empty: none */
 	struct furca_buf changes;     /* one packed map; empty: none */
-	struct furca_pages pages;     /* the host's: what the next copy shall have beforehand */
+	bool pages;		      /* the host's: PAGES follows */
 };
 
 /* What a language provides; NULL where nothing is to be done, but for `run`. All are called on the

@@ -1,6 +1,6 @@
 /*
  * RUN and DONE: a call's output pipes put in place, its code run by the language, and what came of it packed. A read-only run that took many page
- * faults says which pages (snapshot/pages.h), for the next copy.
+ * faults tells which pages afterwards (snapshot/pages.h), for the next copy.
  */
 #include <errno.h>
 #include <sys/resource.h>
@@ -46,7 +46,6 @@ static void done_free(struct furca_host_done *done)
 	furca_buf_done(&done->result_text);
 	furca_buf_done(&done->display);
 	furca_buf_done(&done->changes);
-	furca_pages_done(&done->pages);
 }
 
 static void pack_list(msgpack_packer *pk, const char *key, const struct furca_buf *list)
@@ -56,20 +55,26 @@ static void pack_list(msgpack_packer *pk, const char *key, const struct furca_bu
 	msgpack_pack_bin_body(pk, list->data, list->len);
 }
 
-static void pack_pages(msgpack_packer *pk, const struct furca_pages *pages)
+/* Empty where they cannot be told: who was promised them waits for no more. */
+static void send_pages(struct furca_host *host, uint64_t call)
 {
-	furca_pack_text(pk, "pages");
-	msgpack_pack_map(pk, 2);
-	pack_list(pk, "written", &pages->written);
-	pack_list(pk, "mapped", &pages->mapped);
+	struct furca_pages pages;
+	msgpack_packer pk;
+
+	(void)furca_pages_touched(&pages);
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_PAGES, call, 2);
+	pack_list(&pk, "written", &pages.written);
+	pack_list(&pk, "mapped", &pages.mapped);
+	furca_host_send_frame(host, offset, NULL, 0);
+	furca_pages_done(&pages);
 }
 
 static void send_done(struct furca_host *host, uint64_t call, const struct furca_host_done *done, int64_t run_us)
 {
 	msgpack_packer pk;
 	char text[FURCA_ERR_TEXT_MAX * 2];
-	bool hindered = done->hindrance.code != 0, pages = done->pages.written.len || done->pages.mapped.len;
-	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 14U + 2 * hindered + pages);
+	bool hindered = done->hindrance.code != 0;
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 15U + 2 * hindered);
 
 	furca_pack_entry(&pk, "how", done->how ? done->how : "ok");
 	furca_pack_text(&pk, "exit_code");
@@ -90,8 +95,7 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 	}
 	pack_bool(&pk, "redirected", host->attached || furca_output_redirected(&host->output) != 0);
 	furca_host_pack_uint(&pk, "run_us", (uint64_t)run_us);
-	if (pages)
-		pack_pages(&pk, &done->pages);
+	pack_bool(&pk, "pages", done->pages);
 	furca_host_send_frame(host, offset, &done->memory.n, done->memory.n >= 0);
 }
 
@@ -202,13 +206,14 @@ void furca_host_run(struct furca_host *host, const struct furca_frame_view *fram
 		_exit(done.exit_code & 0xff); /* the user's code forked, and its child ran off the end of the code */
 	if (done.changed && commits(host, &run) && (!host->lang->may_hinder || host->lang->may_hinder(host->data)))
 		(void)furca_clone_hindered(&done.hindrance);
-	if (run.faults < UINT64_MAX && page_faults() - faults > run.faults)
-		(void)furca_pages_touched(&done.pages);
+	done.pages = run.faults < UINT64_MAX && page_faults() - faults > run.faults;
 	if (furca_fault(FURCA_FAULT_RUN_AFTER) < 0) {
 		done.how = "exception";
 		(void)furca_buf_append_text(&done.error, "failure point run_after");
 	}
 	send_done(host, run.call, &done, furca_now_us() - begin);
+	if (done.pages)
+		send_pages(host, run.call);
 	done_free(&done);
 	if (furca_fault(FURCA_FAULT_RUN_ANSWERED) < 0)
 		_exit(1);

@@ -12,7 +12,7 @@
  *             label: str                 names the code in tracebacks: "3" gives <call 3>
  *             cwd: str?  env: {str: str|nil}?   applied before the code (nil unsets)
  *             read_only: bool            tells code so; the copy's barriers do the work
- *             faults: uint?              list `pages` if the code takes more page faults than that
+ *             faults: uint?              tell PAGES if the code takes more page faults than that
  *             max_result: uint  max_text: uint   bytes of `result` and `result_text`
  *             function: {name: str, source: str, capabilities: [str]?, args: array, kwargs: map}?   instead of code
  *             frames: str?               `result` may hold arrays and frames (ext 3), with their memory beside DONE; for a reader that has these
@@ -30,7 +30,7 @@
  *   CLOSE     (no fields)                run EXIT traps and atexit, then end with status 0
  *   ATTACH    (no fields)                first message to a process that attached itself (attach_session): descriptors: [capability].
  *                                        It gets RUN, with pipes always, CLONE of role COPY, and CLOSE: let the engine go; no others
- *   WARM      pages: as DONE has it      parked copy: take these faults before the next RUN; no answer
+ *   WARM      pages: map (of PAGES)        parked copy: take these faults before the next RUN; no answer
  *
  * FROM_HOST
  *   READY     pid: uint (its own view)  language: str  version: str
@@ -49,7 +49,7 @@
  *             hindrance: str?  remedy: str?   why no snapshot of what changed can be made, and what to do about it
  *             redirected: bool           stdout or stderr lead elsewhere now (exec >file), kept for later calls
  *             run_us: uint
- *             pages: {written: bin, mapped: bin}?   lists of snapshot/pages.h, of a RUN with `faults`
+ *             pages: bool?               PAGES follows
  *             descriptors: [memory] of the arrays in `result`, or none
  *   CLONED    pid: uint?  error: str?  suggestion: str?  stage: str?   either pid and a descriptor, or error; stage: what
  *                                        hinders it, the "process" itself or a "barrier"
@@ -57,6 +57,7 @@
  *             freeze_us clone_us isolate_us: uint  bytes_shared: uint  threads: uint
  *             descriptors: [pidfd] of the clone, none with error
  *   INSPECTED state: any                 as inspect_session has it
+ *   PAGES     written: bin  mapped: bin  lists of snapshot/pages.h, of a RUN with `faults` that took more
  */
 #pragma once
 
