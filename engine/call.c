@@ -296,7 +296,9 @@ static struct furca_session *session_for(struct furca_call *call, const struct f
 		call->created = true;
 		furca_lost_tell(call->engine, session, call->plan.name);
 	}
-	if (call->plan.name.at && furca_registry_bind(&call->engine->registry, &session->entry, call->plan.name) < 0) {
+	call->bound = call->plan.name.at &&
+		      furca_registry_by_name(&call->engine->registry, call->plan.name) != &session->entry;
+	if (call->bound && furca_registry_bind(&call->engine->registry, &session->entry, call->plan.name) < 0) {
 		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for a session's name");
 		return NULL;
 	}

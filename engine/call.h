@@ -69,6 +69,8 @@ struct furca_call {
 	bool orphan;	/* the code that called it has gone */
 	unsigned depth; /* calls that wait for this one, over lanes */
 	bool client_gone, created, retried, rolled_back;
+	bool bound;   /* it gave its session one more name */
+	bool refused; /* by its host: no code ran, and nothing has changed */
 	unsigned attempts;
 
 	int64_t asked_us, started_us, asked_clone_us, ran_us;

@@ -46,7 +46,10 @@ static void judge_done(struct furca_call *call, struct furca_view body)
 
 		if (exit && furca_map_int(body, "exit_code", &status) && status == 0)
 			return; /* exit 0 is a way to be done */
-		call->error_type = interrupted ? "interrupted" : exit ? "exit" : "exception";
+		call->error_type = call->refused ? "validation"
+				   : interrupted ? "interrupted"
+				   : exit	 ? "exit"
+						 : "exception";
 		(void)furca_buf_append(&call->error, error.at, (size_t)n);
 		if (n == 0)
 			(void)furca_buf_printf(&call->error, "The code ended with '%.*s'.", (int)furca_view_size(how),

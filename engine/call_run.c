@@ -172,10 +172,14 @@ static void interrupt_late(struct furca_call *call)
 
 void furca_call_done(struct furca_call *call, struct furca_view body, struct furca_fd *memory)
 {
+	struct furca_view how = {NULL, NULL};
+
+	call->refused = furca_map_text(body, "how", &how) && furca_view_is(how, FURCA_HOST_HOW_REFUSED);
 	call->result_memory = furca_fd_take(memory);
 	furca_loop_drop(call->engine->loop, &call->grace_op);
 	furca_loop_drop(call->engine->loop, &call->deadline_op);
-	(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
+	if (!call->refused) /* whose answer is a refusal's, as the engine gives them */
+		(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
 	(void)furca_map_uint(body, "run_us", &call->run_us);
 	call->ran_us = furca_now_us();
 	if (call->interrupted && !call->own_host && !call->host->attached)

@@ -182,3 +182,15 @@ int furca_registry_bind(struct furca_registry *registry, struct furca_entry *ent
 	entry->names[entry->n_names++] = copy;
 	return 0;
 }
+
+void furca_registry_unbind(struct furca_entry *entry, struct furca_view name)
+{
+	for (unsigned i = 0; i < entry->n_names; i++) {
+		if (!furca_view_is(name, entry->names[i]))
+			continue;
+		free(entry->names[i]);
+		entry->n_names--;
+		memmove(entry->names + i, entry->names + i + 1, (entry->n_names - i) * sizeof(*entry->names));
+		return;
+	}
+}

@@ -56,3 +56,6 @@ void furca_registry_remove(struct furca_registry *registry, struct furca_entry *
 
 /* Binds a name that is free, or is the entry's already. 0 or -ENOMEM. */
 int furca_registry_bind(struct furca_registry *registry, struct furca_entry *entry, struct furca_view name);
+
+/* Frees a name that the entry has. */
+void furca_registry_unbind(struct furca_entry *entry, struct furca_view name);

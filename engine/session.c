@@ -402,6 +402,26 @@ static void note_hindrance(const struct furca_session *s, struct furca_call *cal
 			       (const char *)remedy.at);
 }
 
+/* Its host would not begin it: it leaves nothing behind, no session that was made for it alone and no name. */
+static void finish_refused(struct furca_session *s, struct furca_call *call)
+{
+	bool alone = call->created && !s->first;
+
+	s->calls--;
+	s->running = NULL;
+	furca_session_step(s, FURCA_EV_DONE);
+	if (call->bound && !call->created)
+		furca_registry_unbind(&s->entry, call->plan.name);
+	call->state = "unchanged";
+	call->session = NULL;
+	call->created = false;
+	furca_call_finish(call);
+	if (alone)
+		furca_session_close(s, NULL, NULL);
+	else
+		furca_session_wake(s);
+}
+
 static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body,
 			    struct furca_fd *memory)
 {
@@ -409,6 +429,10 @@ static void finish_stateful(struct furca_session *s, struct furca_call *call, st
 
 	(void)furca_map_bool(body, "changed", &changed);
 	furca_call_done(call, body, memory);
+	if (call->refused) {
+		finish_refused(s, call);
+		return;
+	}
 	if (call->error_type && call->plan.rollback) {
 		furca_call_add(call, "on_error='rollback': the session is what it was before the call.");
 		call->rolled_back = true;

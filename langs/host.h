@@ -44,7 +44,7 @@ struct furca_host_run {
 /* How a block of code ended; what DONE carries. Zeroed before `run`; its buffers are freed by the
  * host. */
 struct furca_host_done {
-	const char *how; /* static: ok exception exit interrupted errexit fatal syntax signal exec;
+	const char *how; /* static: ok exception exit interrupted refused errexit fatal syntax signal exec;
 			    NULL: ok */
 	int exit_code;
 	bool changed;		      /* false only where nothing in memory differs from before the call */

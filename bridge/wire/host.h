@@ -34,7 +34,7 @@
  *
  * FROM_HOST
  *   READY     pid: uint (its own view)  language: str  version: str
- *   DONE      how: str                   ok exception exit interrupted pipes; bash also: errexit fatal syntax signal exec
+ *   DONE      how: str                   ok exception exit interrupted pipes refused; bash also: errexit fatal syntax signal exec
  *             exit_code: int             as the result map has it
  *             error: str?                for a model: user frames only
  *             suggestion: str?
@@ -80,6 +80,9 @@ static inline int furca_host_interrupt_value(uint64_t call)
 
 /* DONE's `how` where the host wants pipes of this call's own. */
 #define FURCA_HOST_HOW_PIPES "pipes"
+
+/* DONE's `how` where what came with the code does not fit the process (cwd, env, a function's names): no code ran, and nothing has changed. */
+#define FURCA_HOST_HOW_REFUSED "refused"
 
 /* Hosts move what must survive below user code's feet here or above. */
 #define FURCA_HIDDEN_FD 900

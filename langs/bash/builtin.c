@@ -31,32 +31,35 @@ struct furca_bash furca_bash = {
 
 static void tell_error(struct furca_host_done *done, const struct furca_err *err)
 {
-	done->how = "exception";
+	bool refused = err->code == FURCA_E_VALIDATION;
+
+	done->how = refused ? FURCA_HOST_HOW_REFUSED : "exception";
+	done->changed = !refused;
 	done->exit_code = EXECUTION_FAILURE;
 	(void)furca_buf_append_text(&done->error, err->text);
 	(void)furca_buf_append_text(&done->suggestion, furca_err_suggestion(err));
 }
 
-/* The code of a call, malloc'ed, after its cwd and environment are in place; NULL with *err. */
+/* The code of a call, malloc'ed, after its cwd and environment are in place; NULL with *err. What is refused is so before anything is changed. */
 static char *prepare(const struct furca_host_run *run, struct furca_err *err)
 {
-	char *code;
+	FURCA_AUTO_FREE char *code = NULL;
+	bool cwd = furca_view_size(run->cwd) > 0, env = furca_view_size(run->env) > 0;
 
 	if (memchr(run->code.at, 0, furca_view_size(run->code))) {
 		(void)furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Write the byte as $'\\0' or \\000 of printf",
 					 "the code contains a NUL byte, which bash cannot hold");
 		return NULL;
 	}
-	if (furca_view_size(run->cwd) && furca_bash_set_cwd(run->cwd, err) < 0)
-		return NULL;
-	if (furca_view_size(run->env) && furca_bash_set_env(run->env, err) < 0)
+	if (env && furca_bash_check_env(run->env, err) < 0)
 		return NULL;
 	if (furca_view_size(run->function))
-		return furca_bash_function_code(run->function, err);
-	code = furca_view_dup(run->code);
-	if (!code)
+		code = furca_bash_function_code(run->function, err);
+	else if (!(code = furca_view_dup(run->code)))
 		(void)furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the code");
-	return code;
+	if (!code || (cwd && furca_bash_set_cwd(run->cwd, err) < 0) || (env && furca_bash_set_env(run->env, err) < 0))
+		return NULL;
+	return FURCA_TAKE(code);
 }
 
 /* What code cannot see: that its output goes nowhere where it would be read. */

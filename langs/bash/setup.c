@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "bridge/wire/advice.h"
@@ -11,6 +13,16 @@
 #include "langs/bash/shell.h"
 
 #include "base/banned.h"
+
+/* Why nobody can go there; 0: it seems that one can. */
+static int hindered(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return errno;
+	return S_ISDIR(st.st_mode) ? access(path, X_OK) < 0 ? errno : 0 : ENOTDIR;
+}
 
 int furca_bash_set_cwd(struct furca_view path, struct furca_err *err)
 {
@@ -26,14 +38,18 @@ int furca_bash_set_cwd(struct furca_view path, struct furca_err *err)
 	(void)furca_buf_append(&text, "", 1);
 	if (text.failed)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for cwd");
-	/* The builtin itself, whatever function has its name: it keeps PWD and OLDPWD right. Its message goes to stderr. */
-	words = make_word_list(make_word((const char *)text.data), NULL);
-	r = cd_builtin(words);
-	dispose_words(words);
-	if (r != EXECUTION_SUCCESS)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, ENOENT,
+	r = hindered((const char *)text.data);
+	if (r == 0) {
+		/* The builtin itself, whatever function has its name: it keeps PWD and OLDPWD right. Its message goes to stderr. */
+		words = make_word_list(make_word((const char *)text.data), NULL);
+		r = cd_builtin(words) == EXECUTION_SUCCESS ? 0 : ENOENT;
+		dispose_words(words);
+	}
+	if (r != 0)
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, r,
 					  "Remove cwd, or give the path of a directory that exists.",
-					  "cannot change to the directory '%s'", (const char *)text.data);
+					  "cannot change to the directory '%.*s': %s", (int)furca_view_size(path),
+					  (const char *)path.at, strerror(r));
 	return 0;
 }
 
@@ -46,22 +62,30 @@ static int refuse_name(struct furca_err *err, const char *name, const char *why)
 	return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, advice, "'%.200s' %s", name, why);
 }
 
-static int set_variable(const char *name, const struct furca_value *value, struct furca_err *err)
+static int check_variable(const char *name, const struct furca_value *value, struct furca_err *err)
 {
-	FURCA_AUTO_FREE char *text = NULL;
-	SHELL_VAR *var = find_variable(name);
+	const SHELL_VAR *var = find_variable(name);
 
 	if (!legal_identifier(name))
 		return refuse_name(err, name, "is no name that a variable of bash can have");
 	if (var && var->attributes & att_readonly)
 		return refuse_name(err, name, "is readonly in this session");
+	if (value->kind != FURCA_NIL &&
+	    (value->kind != FURCA_STR || memchr(value->bytes.at, 0, furca_view_size(value->bytes))))
+		return furca_fail(err, FURCA_E_VALIDATION, 0, "the value of '%s' is no text without NUL bytes", name);
+	return 0;
+}
+
+/* One that was checked. */
+static int set_variable(const char *name, const struct furca_value *value, struct furca_err *err)
+{
+	FURCA_AUTO_FREE char *text = NULL;
+
 	if (value->kind == FURCA_NIL) {
 		(void)unbind_variable(name);
-	} else if (value->kind != FURCA_STR || memchr(value->bytes.at, 0, furca_view_size(value->bytes))) {
-		return furca_fail(err, FURCA_E_VALIDATION, 0, "the value of '%s' is no text without NUL bytes", name);
 	} else {
 		text = furca_view_dup(value->bytes);
-		var = text ? bind_variable(name, text, 0) : NULL;
+		SHELL_VAR *var = text ? bind_variable(name, text, 0) : NULL;
 		if (!var)
 			return furca_fail(err, FURCA_E_MEMORY, 0, "cannot set '%s'", name);
 		var->attributes |= att_exported;
@@ -71,7 +95,10 @@ static int set_variable(const char *name, const struct furca_value *value, struc
 	return 0;
 }
 
-int furca_bash_set_env(struct furca_view map, struct furca_err *err)
+/* Each entry of the map, until one fails. */
+static int each_variable(struct furca_view map,
+			 int (*take)(const char *name, const struct furca_value *value, struct furca_err *err),
+			 struct furca_err *err)
 {
 	struct furca_value head, name, value;
 	struct furca_view inside;
@@ -89,11 +116,21 @@ int furca_bash_set_env(struct furca_view map, struct furca_err *err)
 		text = furca_view_dup(name.bytes);
 		if (!text)
 			return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for env_vars");
-		r = set_variable(text, &value, err);
+		r = take(text, &value, err);
 		if (r < 0)
 			return r;
 	}
 	return 0;
+}
+
+int furca_bash_check_env(struct furca_view map, struct furca_err *err)
+{
+	return each_variable(map, check_variable, err);
+}
+
+int furca_bash_set_env(struct furca_view map, struct furca_err *err)
+{
+	return each_variable(map, set_variable, err);
 }
 
 /* The value as one quoted word: text as it is, else JSON. */

@@ -124,7 +124,11 @@ void furca_bash_jobs_adopt(void);
 /* Before a call: adopted jobs that have ended are told as done. */
 void furca_bash_jobs_refresh(void);
 
-/* setup.c: RUN's `cwd` and `env` (views of the frame), before the code. 0 or -errno with *err. */
+/*
+ * setup.c: RUN's `cwd` and `env` (views of the frame), before the code. 0 or -errno with *err: FURCA_E_VALIDATION where nothing was changed.
+ * The environment is checked before it is set.
+ */
+int furca_bash_check_env(struct furca_view map, struct furca_err *err);
 int furca_bash_set_cwd(struct furca_view path, struct furca_err *err);
 int furca_bash_set_env(struct furca_view map, struct furca_err *err);
 /* Code that defines and calls a stored function: RUN's `function`. malloc'ed, or NULL with *err. */

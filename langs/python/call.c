@@ -177,7 +177,7 @@ static void put_value(PyObject *value, size_t max, struct furca_buf *ret)
 
 static const char *how_word(PyObject *how)
 {
-	static const char *const words[] = {"ok", "exception", "exit", "interrupted", NULL};
+	static const char *const words[] = {"ok", "exception", "exit", "interrupted", FURCA_HOST_HOW_REFUSED, NULL};
 
 	for (int i = 0; words[i]; i++)
 		if (PyUnicode_CompareWithASCIIString(how, words[i]) == 0)

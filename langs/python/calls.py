@@ -421,6 +421,8 @@ def _ended(error):
     """(how, exit code, error text) of a call."""
     if error is None:
         return "ok", 0, None
+    if error is _call.refused:
+        return "refused", 1, ("cannot change to the directory '%s': %s" % (error.filename, error.strerror)).encode("utf-8", "backslashreplace")
     if isinstance(error, SystemExit):
         status, said = _status(error)
         if said is not None and sys.stderr is not None:

@@ -673,10 +673,13 @@ def test_cwd_and_env(session, tmp_path):
     assert session.run("pwd; sh -c 'echo $E'").out == ("%s\nit's\n" % tmp_path).encode()
     assert session.run("echo ${E-unset}; echo $OLDPWD", env={"E": None}).out.startswith(b"unset\n")
     result = session.run("echo no", cwd="/nonexistent")
-    assert result.how == "exception" and result.out == b"" and "/nonexistent" in result.body["error"]
-    assert session.run("echo no", env={"a b": "1"}).how == "exception"
+    assert result.how == "refused" and result.out == b"" and not result.body["changed"]
+    assert result.body["error"] == "cannot change to the directory '/nonexistent': No such file or directory"
+    assert "Not a directory" in session.run("echo no", cwd="/etc/passwd").body["error"]
+    assert session.run("echo no", env={"a b": "1"}).how == "refused"
     session.run("readonly RO=1")
-    assert session.run("echo no", env={"RO": "2"}).how == "exception"
+    assert session.run("echo no", cwd="/usr", env={"SET": "1", "RO": "2"}).how == "refused"
+    assert session.run("pwd; echo ${SET-unset}").out == ("%s\nunset\n" % tmp_path).encode()
     assert session.run("cd() { :; }; :", cwd="/usr").how == "ok"
     assert session.run("pwd", cwd="/etc").out == b"/etc\n"
 
@@ -686,7 +689,7 @@ def test_function(session):
     result = session.run("", function=function)
     assert result.out == b"it's [1, \"a\"] 2 en\n" and result.status == 3 and result.how == "ok"
     assert session.run("echo ${lang-unset}").out == b"unset\n"
-    assert session.run("", function=dict(function, name="a;b")).how == "exception"
+    assert session.run("", function=dict(function, name="a;b")).how == "refused"
 
 
 def test_nul_in_code(session):

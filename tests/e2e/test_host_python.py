@@ -639,7 +639,9 @@ def test_working_directory_and_variables(session, tmp_path):
     result = session.run("import os\n[os.getcwd(), os.environ['A_B']]", cwd=str(tmp_path), env={"A_B": "1"})
     assert result.body["result"] == [str(tmp_path), "1"]
     assert value(session, "'A_B' in os.environ", env={"A_B": None}) is False
-    assert "FileNotFoundError" in error(session, "1", cwd="/nonexistent")
+    result = session.run("1", cwd="/nonexistent", env={"A_B": "2"})
+    assert result.how == "refused" and result.body["error"] == "cannot change to the directory '/nonexistent': No such file or directory"
+    assert not result.body["changed"] and value(session, "'A_B' in os.environ") is False
 
 
 def test_files_named_like_the_library(tmp_path):

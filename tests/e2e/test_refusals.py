@@ -455,7 +455,7 @@ def test_what_only_the_host_can_judge(engine, way, mode):
         args = {"language": "python", "code": "ran=1; echo $ran" if language == "bash" else "print(1)", "state_mode": mode, **wrong}
         args.update({} if mode == "stateless" else {"session_name": language})
         answer = peer.ask("execute", args)
-        assert not answer["ok"] and answer["stdout"] == "", id
+        assert refused(answer) and answer["stdout"] == "" and answer["exit_code"] is None and answer["received"], (id, answer)
         args = suggestions.correct(peer.call, args, answer["suggestion"])
         assert args is not None, (id, answer["suggestion"])
         answer = peer.ask("execute", args)
@@ -463,12 +463,36 @@ def test_what_only_the_host_can_judge(engine, way, mode):
     peer.close()
 
 
+def test_what_the_host_refuses_leaves_nothing(engine):
+    """Neither a session that was made for it, nor a name, nor the part of it that could be had; what others have stays."""
+    wire = Wire(engine)
+    for id, wrong in ONLY_THE_HOST.items():
+        args = {"language": "python", "code": "1", "state_mode": "stateful", **wrong}
+        answer = wire.ask("execute", {**args, "session_name": id})
+        assert refused(answer) and answer["session"] is None and not answer["session_created"], answer
+        assert wire.call("list_sessions")["sessions"] == [], id
+        assert refused(wire.ask("execute", {**args, "on_error": "rollback"})) and wire.call("list_sessions")["sessions"] == [], id
+    keep = {"language": "bash", "state_mode": "stateful", "session_name": "keep"}
+    there = wire.call("execute", **keep, code="cd /usr; n=1")["session"]["session_id"]
+    wrong = {"cwd": "/tmp", "env_vars": {"FINE": "2", "UID": "5"}, "code": "true", "language": "bash", "state_mode": "stateful"}
+    assert refused(wire.ask("execute", {**wrong, "session_id": there, "session_name": "second"}))
+    assert [s["names"] for s in wire.call("list_sessions")["sessions"]] == [["keep"]]
+    assert refused(wire.ask("execute", {**wrong, "session_name": "keep"}))
+    assert wire.call("execute", **keep, code="pwd; echo $n ${FINE-unset}")["stdout"] == "/usr\n1 unset\n"
+    assert [s["calls"] for s in wire.call("list_sessions")["sessions"]] == [2]
+    assert wire.call("undo", session_name="keep")["ok"]
+    # A call that comes while the first of its session is refused has the session.
+    first = wire.client.start("execute", **{**wrong, "session_name": "shared"})
+    second = wire.client.start("execute", **{**keep, "session_name": "shared", "code": "echo here"})
+    assert refused(first.wait()) and second.wait()["stdout"] == "here\n"
+
+
 def test_a_name_that_bash_has_no_argument_for(engine):
     wire = Wire(engine)
     wire.call("add_function", name="f", language="bash", source="echo $fine")
     args = {"name": "f", "kwargs": {"a-b": 1, "fine": 2}}
     answer = wire.ask("call_function", args)
-    assert not answer["ok"]
+    assert refused(answer), answer
     args = suggestions.correct(wire.call, args, answer["suggestion"])
     assert wire.call("call_function", **args)["stdout"] == "2\n"
 

@@ -52,7 +52,14 @@ START_TEST(names_belong_to_one_session)
 	ck_assert_ptr_eq(furca_registry_by_name(&r, furca_text_view("books")), &a);
 	ck_assert_ptr_null(furca_registry_by_name(&r, furca_text_view("book")));
 	ck_assert_ptr_eq(furca_registry_by_id(&r, &b.key), &b);
+	furca_registry_unbind(&a, furca_text_view("audit"));
+	furca_registry_unbind(&a, furca_text_view("audit"));
+	ck_assert_uint_eq(a.n_names, 1);
+	ck_assert_str_eq(a.names[0], "books");
+	ck_assert_ptr_null(furca_registry_by_name(&r, furca_text_view("audit")));
+	ck_assert_int_eq(furca_registry_bind(&r, &b, furca_text_view("audit")), 0);
 	furca_registry_remove(&r, &a);
+	furca_registry_unbind(&b, furca_text_view("audit"));
 	ck_assert_ptr_null(furca_registry_by_name(&r, furca_text_view("audit")));
 	furca_registry_remove(&r, &b);
 	furca_registry_done(&r);
