@@ -19,7 +19,7 @@ static const char serve_help[] =
 	"  --config FILE      options as a JSON object: socket, state_dir, workdir, max_sessions, timeout_s,\n"
 	"                     grace_s, snapshots (auto, always, off), undo_depth, require (a list of guarantees\n"
 	"                     that every read-only call needs), log_level, zygote_idle_s, env_max_bytes,\n"
-	"                     max_memory_bytes, max_processes, copy_disk_bytes, lanes (socket, shared)\n"
+	"                     env_timeout_s, max_memory_bytes, max_processes, copy_disk_bytes, lanes (socket, shared)\n"
 	"  --state-dir DIR    where environments and functions are kept (default $XDG_STATE_HOME/furca,\n"
 	"                     else ~/.local/state/furca)\n"
 	"  --workdir DIR      where sessions start (default: the current directory)\n"

@@ -148,7 +148,7 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 	static const char *const keys[] = {
 		"socket",    "state_dir",	 "workdir",	  "max_sessions",    "timeout_s",     "grace_s",
 		"snapshots", "undo_depth",	 "require",	  "log_level",	     "zygote_idle_s", "env_max_bytes",
-		"without",   "max_memory_bytes", "max_processes", "copy_disk_bytes", "lanes"};
+		"without",   "max_memory_bytes", "max_processes", "copy_disk_bytes", "lanes",	      "env_timeout_s"};
 	int i = 0, r;
 
 	switch (word(keys, FURCA_COUNT(keys), key)) {
@@ -197,6 +197,8 @@ static int read_key(struct options *o, const char *key, json_t *value, struct fu
 		if (r == 0)
 			o->engine.shared_lanes = i == 1;
 		return r;
+	case 17:
+		return read_number(key, value, 0, 1e7, &o->engine.env_timeout_s, err);
 	default:
 		return furca_fail(err, FURCA_E_VALIDATION, 0,
 				  "no option '%.64s' in the configuration; the nearest is '%s'", key,
@@ -467,6 +469,7 @@ int furca_cmd_serve(int argc, char **argv)
 			   .snapshots = FURCA_SNAPSHOT_AUTO,
 			   .undo_depth = 8,
 			   .zygote_idle_s = 600,
+			   .env_timeout_s = 1800,
 			   .max_processes = 8192},
 	};
 	int status = parse(&o, argc, argv);

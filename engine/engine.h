@@ -36,6 +36,7 @@ struct furca_engine_config {
 	double copy_disk_bytes; /* what a read-only call may write; 0: 1 GiB */
 	bool shared_lanes;	/* capability calls of Python sessions by shared memory (bridge/wire/ring.h) */
 	double env_max_bytes;	/* environments not used lately are removed past this; 0: never */
+	double env_timeout_s; /* 1800: what building one may take, or looking at its specification; 0: as long as it takes */
 };
 
 /* What the engine tells the bridge. `user` is the pointer given to furca_engine_new. */

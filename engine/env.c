@@ -482,8 +482,12 @@ int furca_envs_new(struct furca_loop *loop, struct furca_store *store, const str
 
 	if (!envs)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for environments");
-	*envs = (struct furca_envs){
-		.loop = loop, .store = store, .spawner = *spawner, .events = *events, .max_bytes = config->max_bytes};
+	*envs = (struct furca_envs){.loop = loop,
+				    .store = store,
+				    .spawner = *spawner,
+				    .events = *events,
+				    .max_bytes = config->max_bytes,
+				    .timeout_s = config->timeout_s};
 	envs->workdir = strdup(config->workdir);
 	if (asprintf(&envs->root, "%s/envs", config->state_dir) < 0 ||
 	    asprintf(&envs->cache, "%s/interpreters.json", config->state_dir) < 0 ||

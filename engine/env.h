@@ -4,7 +4,8 @@
  * started again. It is built on first use, by a child process (langs/python/envtool.py), once for all who wait.
  *
  * A build's life: scratch directory under a lock, packages, ready mark, rename. Only a directory with a ready mark of its digest
- * counts, so a build that was interrupted leaves nothing. The last one who stops waiting cancels the build. An environment is
+ * counts, so a build that was interrupted leaves nothing. The last one who stops waiting cancels the build, and so does its time
+ * when it is over (env_timeout_s); what was built by then is cleared away, and the next use begins anew. An environment is
  * checked before each use, and built again where it is damaged.
  *
  * What it leaves to others: sessions and zygotes (engine.c holds and releases what they use), the progress bar (bridge).
@@ -35,6 +36,7 @@ struct furca_envs_config {
 	const char *state_dir; /* environments lie in STATE_DIR/envs */
 	const char *workdir;
 	uint64_t max_bytes; /* least recently used ones are collected past this; 0: no bound */
+	double timeout_s;   /* of each child: a build, a look at a specification or at what was built; 0: none */
 };
 
 struct furca_envs_events {

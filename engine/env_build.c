@@ -16,24 +16,34 @@ static void free_json(char **text)
 	free(*text);
 }
 
-int furca_env_run_tool(struct furca_envs *envs, json_t *request, void (*progress)(void *user, const char *text),
-		       void (*done)(void *user, json_t *result, const struct furca_err *err, json_t *report),
-		       void *user, struct furca_tool **ret, struct furca_err *err)
+int furca_env_run_tool(struct furca_envs *envs, json_t *request, const struct furca_tool_request *how,
+		       struct furca_tool **ret, struct furca_err *err)
 {
 	/* -I: neither the user's site-packages nor PYTHONPATH nor a module in the working directory can get in. */
 	char *argv[] = {(char *)FURCA_PYTHON, (char *)"-I", (char *)"-B", envs->tool_path, NULL};
 	FURCA_AUTO(free_json) char *line = json_dumps(request, JSON_COMPACT);
+	struct furca_tool_request full = *how;
 
 	if (!line)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory to ask the environment tool");
-	return furca_tool_start(envs->loop, &envs->spawner,
-				&(struct furca_tool_request){.argv = argv,
-							     .cwd = envs->workdir,
-							     .request = line,
-							     .user = user,
-							     .progress = progress,
-							     .done = done},
-				ret, err);
+	full.argv = argv;
+	full.cwd = envs->workdir;
+	full.request = line;
+	return furca_tool_start(envs->loop, &envs->spawner, &full, ret, err);
+}
+
+struct furca_err furca_env_error(const struct furca_envs *envs, const char *what, const struct furca_err *err)
+{
+	struct furca_err told = FURCA_ERR_INIT;
+
+	if (err->code != FURCA_E_TIMEOUT)
+		return *err;
+	(void)furca_fail_suggest(
+		&told, FURCA_E_ENVIRONMENT, 0,
+		"Call again if a slow disk or index was the cause, or start the engine with a higher env_timeout_s in its configuration.",
+		"%s was ended after env_timeout_s=%.10g seconds, the time that the engine's configuration gives it.",
+		what, envs->timeout_s);
+	return told;
 }
 
 static void free_request(json_t **request)
@@ -113,12 +123,16 @@ static void on_built(void *user, json_t *result, const struct furca_err *err, js
 		if (!envs->stopping)
 			furca_env_collect(envs, env);
 	} else if (!cancelled) {
+		const struct furca_err told = furca_env_error(envs, "Building the environment", err);
+
 		env->state = FURCA_ENV_FAILED;
 		free(env->failure);
-		env->failure = strdup(err->text);
+		env->failure = strdup(told.text);
 		furca_env_save(env);
-		furca_log_err("engine", "environment", err);
-		furca_env_settle(env, err, lines);
+		furca_log_err("engine", "environment", &told);
+		if (err->code == FURCA_E_TIMEOUT) /* it may have been killed before it had cleared its scratch away */
+			furca_envs_discard(envs);
+		furca_env_settle(env, &told, lines);
 	}
 	proceed_or_rest(env);
 }
@@ -127,7 +141,9 @@ static int start_build(struct furca_env *env, struct furca_err *err)
 {
 	AUTO_JSON json_t *request = json_pack("{s:s, s:s, s:s, s:s}", "op", "build", "root", env->envs->root, "digest",
 					      env->digest, "canonical", env->canonical);
-	int r = furca_env_run_tool(env->envs, request, on_progress, on_built, env, &env->tool, err);
+	const struct furca_tool_request how = {
+		.user = env, .progress = on_progress, .done = on_built, .timeout_s = env->envs->timeout_s};
+	int r = furca_env_run_tool(env->envs, request, &how, &env->tool, err);
 
 	if (r < 0)
 		return r;
@@ -159,7 +175,9 @@ static void on_verified(void *user, json_t *result, const struct furca_err *err,
 		envs->events.retire(envs->events.user, env->id);
 		env->state = FURCA_ENV_DECLARED; /* whoever waits has it built; the build moves the damaged one away */
 	} else if (!cancelled) {
-		furca_env_settle(env, err, NULL);
+		const struct furca_err told = furca_env_error(envs, "Looking at the environment's files", err);
+
+		furca_env_settle(env, &told, NULL);
 	}
 	proceed_or_rest(env);
 }
@@ -168,8 +186,9 @@ static int start_verify(struct furca_env *env, struct furca_err *err)
 {
 	AUTO_JSON json_t *request =
 		json_pack("{s:s, s:s, s:s}", "op", "verify", "dir", env->dir, "digest", env->digest);
+	const struct furca_tool_request how = {.user = env, .done = on_verified, .timeout_s = env->envs->timeout_s};
 
-	return furca_env_run_tool(env->envs, request, NULL, on_verified, env, &env->tool, err);
+	return furca_env_run_tool(env->envs, request, &how, &env->tool, err);
 }
 
 void furca_env_proceed(struct furca_env *env)
@@ -216,6 +235,7 @@ void furca_envs_discard(struct furca_envs *envs)
 	envs->discard_again = envs->discarding != NULL;
 	if (envs->discarding || envs->stopping)
 		return;
-	if (furca_env_run_tool(envs, request, NULL, on_discarded, envs, &envs->discarding, &err) < 0)
+	const struct furca_tool_request how = {.user = envs, .done = on_discarded}; /* no one waits for it */
+	if (furca_env_run_tool(envs, request, &how, &envs->discarding, &err) < 0)
 		furca_log_err("engine", "environments", &err);
 }

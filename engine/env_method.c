@@ -112,11 +112,12 @@ static void on_normalised(void *user, json_t *result, const struct furca_err *er
 	struct furca_err failed = FURCA_ERR_INIT;
 	struct furca_env *env = result ? declare(request, result, &failed) : NULL;
 
+	if (!result)
+		failed = furca_env_error(envs, "Looking at the specification", err);
 	if (!request->dropped && env)
 		answer_env(env, request->client, request->msgid);
 	else if (!request->dropped)
-		refuse(envs, request->client, request->msgid, result ? &failed : err, NULL,
-		       furca_buf_view(&request->received));
+		refuse(envs, request->client, request->msgid, &failed, NULL, furca_buf_view(&request->received));
 	request_free(request);
 	furca_envs_maybe_stopped(envs);
 }
@@ -144,8 +145,9 @@ static int start_create(struct furca_envs *envs, furca_client_id client, uint64_
 	envs->requests = request;
 	json_t *ask = json_pack("{s:s, s:s, s:s}", "op", "normalise", "spec", request->spec ? request->spec : "",
 				"cache", envs->cache);
+	const struct furca_tool_request how = {.user = request, .done = on_normalised, .timeout_s = envs->timeout_s};
 	r = request->spec && ask && !request->received.failed
-		    ? furca_env_run_tool(envs, ask, NULL, on_normalised, request, &request->tool, err)
+		    ? furca_env_run_tool(envs, ask, &how, &request->tool, err)
 		    : furca_fail(err, FURCA_E_MEMORY, 0, "no memory for the request");
 	json_decref(ask);
 	if (r < 0)

@@ -58,6 +58,7 @@ struct furca_envs {
 	struct furca_envs_events events;
 	char *root, *workdir, *tool_path, *cache;
 	uint64_t max_bytes, next_ticket;
+	double timeout_s;
 	struct furca_env *first;
 	struct furca_env_waiter *waiters;
 	struct furca_env_request *requests;
@@ -96,10 +97,11 @@ void furca_envs_maybe_stopped(struct furca_envs *envs);
 /* Verifies or builds, whichever is due; if that is under way, nothing. Failing at once, it settles. */
 void furca_env_proceed(struct furca_env *env);
 void furca_envs_discard(struct furca_envs *envs);
-/* Starts the environment tool with a request object (borrowed). 0 or -errno. */
-int furca_env_run_tool(struct furca_envs *envs, json_t *request, void (*progress)(void *user, const char *text),
-		       void (*done)(void *user, json_t *result, const struct furca_err *err, json_t *report),
-		       void *user, struct furca_tool **ret, struct furca_err *err);
+/* Starts the environment tool with a request object (borrowed); `how` has user, progress, done and timeout_s. 0 or -errno. */
+int furca_env_run_tool(struct furca_envs *envs, json_t *request, const struct furca_tool_request *how,
+		       struct furca_tool **ret, struct furca_err *err);
+/* A child's error in the words of who waits: where its time was over, what took so long ("Building the environment") and which option bounds it. */
+struct furca_err furca_env_error(const struct furca_envs *envs, const char *what, const struct furca_err *err);
 
 /* env_method.c */
 void furca_env_answer_built(struct furca_env *env, const struct furca_env_waiter *waiter, const struct furca_err *err,

@@ -187,7 +187,8 @@ int furca_modules_start(struct furca_engine *engine, struct furca_err *err)
 {
 	const struct furca_envs_config config = {.state_dir = engine->state_dir,
 						 .workdir = engine->workdir,
-						 .max_bytes = (uint64_t)engine->config.env_max_bytes};
+						 .max_bytes = (uint64_t)engine->config.env_max_bytes,
+						 .timeout_s = engine->config.env_timeout_s};
 	const struct furca_tool_spawner spawner = {engine, spawn};
 	const struct furca_envs_events env_events = {engine, answer, progress, retire, holder, function_in};
 	const struct furca_functions_events events = {engine, answer, function_call, from, reply};

@@ -19,7 +19,7 @@ struct furca_tool {
 	struct furca_loop *loop;
 	struct furca_fd channel;
 	struct furca_proc proc;
-	furca_op_id reading, writing, waiting, timer, ending;
+	furca_op_id reading, writing, waiting, timer, deadline, ending;
 	struct furca_buf in;
 	json_t *last; /* the line with the result or the error */
 	struct furca_err err;
@@ -30,6 +30,8 @@ struct furca_tool {
 	bool running;  /* the process has not ended */
 	bool open;     /* the channel has not ended */
 	bool cancelled;
+	bool late; /* cancelled, since its time was over */
+	double timeout_s;
 };
 
 static void tool_free(struct furca_tool *tool)
@@ -38,6 +40,7 @@ static void tool_free(struct furca_tool *tool)
 	furca_loop_drop(tool->loop, &tool->writing);
 	furca_loop_drop(tool->loop, &tool->waiting);
 	furca_loop_drop(tool->loop, &tool->timer);
+	furca_loop_drop(tool->loop, &tool->deadline);
 	furca_loop_drop(tool->loop, &tool->ending);
 	furca_fd_done(&tool->channel);
 	furca_proc_done(&tool->proc);
@@ -75,7 +78,11 @@ static void end(void *owner)
 	json_t *result = json_object_get(tool->last, "result");
 
 	tool->ending = FURCA_OP_NONE;
-	if (tool->cancelled) {
+	if (tool->late) {
+		result = NULL;
+		(void)furca_fail(&tool->err, FURCA_E_TIMEOUT, 0, "the helper program did not end within %.3g seconds",
+				 tool->timeout_s);
+	} else if (tool->cancelled) {
 		result = NULL;
 		(void)furca_fail(&tool->err, FURCA_E_ENVIRONMENT, 0, "the helper program was cancelled");
 	} else if (!result && tool->last) {
@@ -223,6 +230,15 @@ static int open_channel(struct furca_tool *tool, const char *request)
 	return r;
 }
 
+static void on_late(void *owner)
+{
+	struct furca_tool *tool = owner;
+
+	tool->deadline = FURCA_OP_NONE;
+	tool->late = !tool->cancelled;
+	furca_tool_cancel(tool);
+}
+
 int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *spawner,
 		     const struct furca_tool_request *request, struct furca_tool **ret, struct furca_err *err)
 {
@@ -239,6 +255,7 @@ int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *s
 				    .user = request->user,
 				    .progress = request->progress,
 				    .done = request->done,
+				    .timeout_s = request->timeout_s,
 				    .spawning = true,
 				    .open = true};
 	tool->in.max = MAX_LINE;
@@ -250,6 +267,9 @@ int furca_tool_start(struct furca_loop *loop, const struct furca_tool_spawner *s
 	}
 	if (r == 0)
 		r = open_channel(tool, request->request);
+	if (r == 0 && request->timeout_s > 0)
+		r = furca_loop_timer(loop, furca_deadline_us((int64_t)(request->timeout_s * 1e6)), on_late, tool,
+				     &tool->deadline);
 	if (r < 0) {
 		tool_free(tool);
 		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot open a helper program's channel");

@@ -38,6 +38,7 @@ struct furca_tool_request {
 	char *const *env;  /* NULL: the engine's own environment */
 	const char *cwd;
 	const char *request; /* one line of JSON; borrowed for the call */
+	double timeout_s;    /* then it is cancelled, and its error is FURCA_E_TIMEOUT; 0: never */
 	void *user;
 	void (*progress)(void *user, const char *text); /* may be NULL */
 	/*

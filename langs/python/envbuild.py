@@ -17,8 +17,9 @@ import time
 import zipfile
 
 import envcheck
+import envpython
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_CHILD_SUBREAPER = 36
 LINES_KEPT = 25
 
 # What the tools say, and what it means for who wrote the specification: (pattern, suggestion). The first that matches counts.
@@ -63,11 +64,6 @@ def fault(point):
         os.kill(os.getpid(), signal.SIGSTOP if "stop" in rest else signal.SIGKILL)
 
 
-def _child_setup():
-    """In a child: die with the tool, whatever ends it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def end_children():
     """Kills and reaps everything below this process, which is a subreaper, until nothing is left."""
     while True:
@@ -103,7 +99,7 @@ class Runner:
         self.lines.clear()
         os.makedirs(self.environ["TMPDIR"], exist_ok=True)
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.environ["TMPDIR"],
-                                 env=self.environ, start_new_session=True, preexec_fn=_child_setup)
+                                 env=self.environ, start_new_session=True, preexec_fn=envpython.die_with_parent)
         with child.stdout, selectors.DefaultSelector() as selector:
             selector.register(child.stdout, selectors.EVENT_READ)
             selector.register(self.channel.read, selectors.EVENT_READ)
@@ -267,7 +263,8 @@ class Build:
                 "dirs = [sysconfig.get_config_var('WHEEL_PKG_DIR') or '', os.path.join(os.path.dirname(ensurepip.__file__), '_bundled'), "
                 "'/usr/share/python-wheels']\n"
                 "print(next((w for d in dirs if d for w in sorted(glob.glob(os.path.join(d, 'pip-*.whl')))), ''))")
-        asked = subprocess.run([self.spec["python"]["executable"], "-I", "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        asked = subprocess.run([self.spec["python"]["executable"], "-I", "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                               preexec_fn=envpython.die_with_parent)
         wheel = asked.stdout.strip()
         if not wheel:
             raise BuildError("neither uv nor pip's wheel is found for %s" % self.spec["python"]["executable"],

@@ -3,14 +3,18 @@
 Looked at: the interpreter that runs this, PATH, pyenv's versions, uv's own. What an interpreter says of itself is kept in a
 file, by path, size and time of change, so that each is started once only.
 """
+import ctypes
 import glob
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
 OLDEST, NEWEST = (3, 9), (3, 14)
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 _PROBE = """
 import json, sys, sysconfig
@@ -24,6 +28,11 @@ print(json.dumps({
     "bits": 64 if sys.maxsize > 2**32 else 32,
 }))
 """
+
+
+def die_with_parent():
+    """In a child before its program: it dies with this process, whatever ends that."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _candidates():
@@ -55,7 +64,7 @@ def _ask(paths):
     for path in paths:
         try:
             started.append((path, subprocess.Popen([path, "-I", "-S", "-c", _PROBE], stdin=subprocess.DEVNULL, env=environ,
-                                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)))
+                                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)))
         except OSError:
             continue
     said = dict.fromkeys(paths)

@@ -12,11 +12,13 @@ static struct furca_tool *tool;
 static int ended, progressed, cancel_at;
 static char result_text[256], error_text[FURCA_ERR_TEXT_MAX], suggestion[FURCA_ERR_TEXT_MAX], last_progress[64];
 static enum furca_err_code code;
+static double timeout_s;
 
 static void setup(void)
 {
 	ck_assert_int_eq(furca_loop_new(&loop, NULL), 0);
 	ended = progressed = cancel_at = 0;
+	timeout_s = 0;
 	code = FURCA_OK;
 	result_text[0] = error_text[0] = 0;
 }
@@ -57,8 +59,12 @@ static void on_done(void *user, json_t *result, const struct furca_err *err, jso
 static void run(const char *script, const char *request)
 {
 	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)script, NULL};
-	struct furca_tool_request r = {
-		.argv = argv, .cwd = "/", .request = request, .progress = on_progress, .done = on_done};
+	struct furca_tool_request r = {.argv = argv,
+				       .cwd = "/",
+				       .request = request,
+				       .timeout_s = timeout_s,
+				       .progress = on_progress,
+				       .done = on_done};
 
 	ck_assert_int_eq(furca_tool_start(loop, &spawner, &r, &tool, NULL), 0);
 	ck_assert_int_eq(ended, 0);
@@ -117,6 +123,22 @@ START_TEST(a_cancelled_one_ends)
 }
 END_TEST
 
+/* One that heeds it, one that does not, and one that has answered in time. */
+START_TEST(one_whose_time_is_over_ends)
+{
+	static const char *const script[] = {"read -r l <&3; read -r l <&3; exit 0", "exec sleep 60",
+					     "echo '{\"result\":1}' >&3"};
+	int64_t before = furca_now_us();
+
+	timeout_s = 0.3;
+	run(script[_i], "1");
+	ck_assert_int_eq(code, _i == 2 ? FURCA_OK : FURCA_E_TIMEOUT);
+	ck_assert_str_eq(error_text, _i == 2 ? "" : "the helper program did not end within 0.3 seconds");
+	ck_assert_int_lt(furca_now_us() - before, _i == 1 ? 10000000 : 300000 + FURCA_TOOL_GRACE_US);
+	ck_assert(_i == 2 || furca_now_us() - before >= 300000);
+}
+END_TEST
+
 START_TEST(a_line_without_end_is_bounded)
 {
 	run("head -c 6000000 /dev/zero | tr '\\0' x >&3; echo >&3", "1");
@@ -133,6 +155,7 @@ static void add(TCase *t)
 	tcase_add_test(t, a_death_without_an_answer_is_an_error);
 	tcase_add_test(t, a_program_that_is_not_there_is_an_error);
 	tcase_add_loop_test(t, a_cancelled_one_ends, 0, 2);
+	tcase_add_loop_test(t, one_whose_time_is_over_ends, 0, 3);
 	tcase_add_test(t, a_line_without_end_is_bounded);
 }
 
