@@ -60,14 +60,27 @@ static void heading(const char *text)
 	(void)printf("\n%s%s%s\n", furca_cli_color(1, FURCA_BOLD), text, furca_cli_color(1, FURCA_PLAIN));
 }
 
-/* name -> value tables of a shell: values are text, or maps with `value` and `attributes`. */
-static void print_map(const char *title, struct furca_view state, const char *key)
+/* Whether a packed array of texts holds this one. */
+static bool holds(const struct furca_value *list, struct furca_view word)
+{
+	struct furca_view inside = furca_value_inside(list);
+	struct furca_value v;
+
+	while (furca_value_next(&inside, &v) == 0)
+		if (v.kind == FURCA_STR && furca_view_size(v.bytes) == furca_view_size(word) &&
+		    memcmp(v.bytes.at, word.at, furca_view_size(word)) == 0)
+			return true;
+	return false;
+}
+
+/* name -> value tables of a shell: values are text, or maps with `value` and `attributes`. The names in `without` (NULL: none) are left out. */
+static void print_map(const char *title, struct furca_view state, const char *key, const struct furca_value *without)
 {
 	static const char *const heads[] = {"NAME", "ATTRIBUTES", "VALUE"};
 	struct furca_value map, k, v;
 	struct furca_table table;
 
-	if (!furca_map_get(state, key, &map) || map.kind != FURCA_MAP || map.count == 0)
+	if (!furca_map_get(state, key, &map) || map.kind != FURCA_MAP || map.count <= (without ? without->count : 0))
 		return;
 	heading(title);
 	furca_table_begin(&table, FURCA_COUNT(heads), heads);
@@ -75,6 +88,8 @@ static void print_map(const char *title, struct furca_view state, const char *ke
 	while (furca_value_next(&inside, &k) == 0 && furca_value_next(&inside, &v) == 0) {
 		FURCA_AUTO_BUF struct furca_buf json = FURCA_BUF_INIT;
 
+		if (without && holds(without, k.bytes))
+			continue;
 		furca_table_add(&table, (const char *)k.bytes.at, k.kind == FURCA_STR ? furca_view_size(k.bytes) : 0);
 		if (v.kind == FURCA_MAP) {
 			furca_table_add_value(&table, v.raw, "attributes");
@@ -124,6 +139,54 @@ static void print_options(struct furca_view state)
 	}
 }
 
+/* Those of set and shopt that calls have turned on or off. */
+static void print_changed_options(struct furca_view state)
+{
+	struct furca_value options, changed, on[2], word;
+
+	if (!furca_map_get(state, "options", &options) || !furca_map_get(options.raw, "changed", &changed) ||
+	    changed.kind != FURCA_ARRAY || changed.count == 0 || !furca_map_get(options.raw, "set", &on[0]) ||
+	    !furca_map_get(options.raw, "shopt", &on[1]))
+		return;
+	heading("options");
+	struct furca_view inside = furca_value_inside(&changed);
+	while (furca_value_next(&inside, &word) == 0)
+		(void)printf("%.*s %s\n", (int)furca_view_size(word.bytes), (const char *)word.bytes.at,
+			     holds(&on[0], word.bytes) || holds(&on[1], word.bytes) ? "on" : "off");
+}
+
+/* A shell. `all`: also what it had before its first call, which is only counted otherwise. */
+static void print_shell(struct furca_view state, const char *target, bool all)
+{
+	struct furca_value given;
+	struct furca_view cwd;
+	bool some = !all && furca_map_get(state, "given", &given) && given.kind == FURCA_ARRAY && given.count > 0;
+
+	if (furca_map_text(state, "cwd", &cwd))
+		(void)printf("cwd %.*s\n", (int)furca_view_size(cwd), (const char *)cwd.at);
+	print_map("variables", state, "variables", some ? &given : NULL);
+	print_map("functions", state, "functions", NULL);
+	print_map("aliases", state, "aliases", NULL);
+	print_map("traps", state, "traps", NULL);
+	if (all)
+		print_options(state);
+	else
+		print_changed_options(state);
+	print_jobs(state);
+	if (some)
+		(void)printf(
+			"\n%s%u variables that the shell had before its first call are as they were; `furca inspect --all %s` shows them%s\n",
+			furca_cli_color(1, FURCA_DIM), given.count, target, furca_cli_color(1, FURCA_PLAIN));
+}
+
+/* One name of a shell, which may be several things. */
+static void print_shells_name(struct furca_view state)
+{
+	print_map("variables", state, "variables", NULL);
+	print_map("functions", state, "functions", NULL);
+	print_map("aliases", state, "aliases", NULL);
+}
+
 /* "python session 3 'audit'" */
 static void print_session(struct furca_view answer)
 {
@@ -143,38 +206,40 @@ static void print_session(struct furca_view answer)
 	(void)printf("\n");
 }
 
-static void print_state(struct furca_view answer)
+static void print_state(const struct furca_cli *cli, struct furca_view answer, bool all)
 {
 	FURCA_AUTO_BUF struct furca_buf json = FURCA_BUF_INIT;
-	struct furca_value state, names;
-	struct furca_view cwd;
+	struct furca_value state, found;
 
 	if (!furca_map_get(answer, "state", &state))
 		return;
 	if (state.kind == FURCA_STR) {
 		(void)printf("%.*s\n", (int)furca_view_size(state.bytes), (const char *)state.bytes.at);
-	} else if (furca_map_get(state.raw, "names", &names) && names.kind == FURCA_ARRAY) {
-		print_names(&names);
-		print_frames(&names);
-	} else if (furca_map_text(state.raw, "cwd", &cwd)) {
-		(void)printf("cwd %.*s\n", (int)furca_view_size(cwd), (const char *)cwd.at);
-		print_map("variables", state.raw, "variables");
-		print_map("functions", state.raw, "functions");
-		print_map("aliases", state.raw, "aliases");
-		print_options(state.raw);
-		print_jobs(state.raw);
+	} else if (furca_map_get(state.raw, "names", &found) && found.kind == FURCA_ARRAY) {
+		print_names(&found);
+		print_frames(&found);
+	} else if (furca_map_get(state.raw, "variables", &found) && found.kind == FURCA_MAP) {
+		if (cli->argc == 2)
+			print_shells_name(state.raw);
+		else
+			print_shell(state.raw, cli->argv[0], all);
 	} else if (furca_json_write_pretty(&json, state.raw) == 0) {
 		(void)printf("%.*s\n", (int)json.len, (const char *)json.data);
 	}
 }
 
-/* Whether a Python session's answer names anything; other languages describe themselves as a whole. */
+/* Whether the answer of one name has it: Python's list, or one of a shell's maps. */
 static bool has_names(struct furca_view answer)
 {
-	struct furca_value state, names;
+	static const char *const keys[] = {"names", "variables", "functions", "aliases"};
+	struct furca_value state, found;
 
-	return !furca_map_get(answer, "state", &state) || state.kind != FURCA_MAP ||
-	       !furca_map_get(state.raw, "names", &names) || names.kind != FURCA_ARRAY || names.count > 0;
+	if (!furca_map_get(answer, "state", &state) || state.kind != FURCA_MAP)
+		return true;
+	for (size_t i = 0; i < FURCA_COUNT(keys); i++)
+		if (furca_map_get(state.raw, keys[i], &found) && found.count > 0)
+			return true;
+	return false;
 }
 
 int furca_cmd_inspect(int argc, char **argv)
@@ -186,7 +251,9 @@ int furca_cmd_inspect(int argc, char **argv)
 	struct furca_view view;
 	bool shown;
 
-	const struct furca_cli_own own[] = {{.name = "detail", .letter = 'd', .value = &detail}, {0}};
+	bool all = false;
+	const struct furca_cli_own own[] = {
+		{.name = "detail", .letter = 'd', .value = &detail}, {.name = "all", .given = &all}, {0}};
 	int status = furca_cli_options(argc, argv, "inspect", own, &cli);
 	if (status >= 0)
 		return status;
@@ -204,7 +271,7 @@ int furca_cmd_inspect(int argc, char **argv)
 	}
 	if (status == FURCA_EXIT_OK && !shown) {
 		print_session(view);
-		print_state(view);
+		print_state(&cli, view, all);
 	}
 	return status;
 }

@@ -9,8 +9,8 @@
 #include "base/banned.h"
 
 /*
- * `option` stands for "word=" with `furca exec`, `plain` with other commands, before the value ("": the value alone stands there); `words` for the bare
- * word. NULL: as it is. FILE_OF: the value is the content of a file, and shown as such.
+ * `option` stands for "word=" with `furca exec`, `plain` with other commands, before the value ("": the value alone stands there); `words` for the
+ * bare word. NULL: as it is. FILE_OF: the value is the content of a file, and shown as such.
  */
 #define FILE_OF "a file of"
 
@@ -29,6 +29,7 @@ static const struct {
 	{"max_output_bytes", "--max-output", "--max-output", "--max-output"},
 	{"cwd", "--cwd", "--cwd", "--cwd"},
 	{"code", "-e", "-e", NULL},
+	{"detail", "-d", "-d", "-d"},
 	{"new_name", "", "", "new name"},
 	{"output_id", "", "", "output's number"},
 	{"label", "", "", NULL},

@@ -69,7 +69,9 @@ static const char top_help[] =
 static const char inspect_help[] =
 	"[OPTION…] SESSION [NAME]\n\n"
 	"Shows what is inside a session (its name or id), or one name of it. Never waits for a busy session.\n\n"
-	"  -d, --detail D     summary, names or full (default names)\n" SESSION_HELP SOCKET_HELP JSON_HELP;
+	"  -d, --detail D     summary, names or full (default names)\n"
+	"  --all              of a bash session also the variables that it had before its first call and that are as they were,\n"
+	"                     and all options\n" SESSION_HELP SOCKET_HELP JSON_HELP;
 
 static const char close_help[] = "[OPTION…] SESSION | --all\n\nEnds a session, or all of them.\n\n"
 				 "  --all              every session\n" SESSION_HELP SOCKET_HELP JSON_HELP;

@@ -58,7 +58,7 @@ _furca()
 		serve) options="--socket --config --state-dir --workdir --linger --log-level --help" ;;
 		exec) options="--language --mode --session --env --timeout --code --on-error --cwd --max-output --images --private --socket --json --help" ;;
 		output) options="--stderr --offset --length --socket --json --help" ;;
-		inspect) options="$session --detail" ;;
+		inspect) options="$session --detail --all" ;;
 		close) options="$session --all" ;;
 		envs) options="--name --build --socket --json --help" ;;
 		functions) options="$session --doc --mode --session" ;;

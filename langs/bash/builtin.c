@@ -330,6 +330,7 @@ static int host_builtin(WORD_LIST *list)
 	be_pristine();
 	hide_builtin(host_builtin);
 	furca_bash_jobs_init();
+	furca_bash_given_init();
 	loaded_at_start = objects_loaded();
 	(void)setsid();
 	shell_pgrp = getpgrp();

@@ -92,10 +92,23 @@ static void pack_attributes(struct inspection *in, int attributes)
 	pack_word(in, text);
 }
 
+/* As the Python sessions' names are judged (inspection.py). */
+static bool is_secret(const char *name)
+{
+	static const char *const words[] = {"passw",	  "secret",	 "token",      "apikey",  "api_key",
+					    "privatekey", "private_key", "credential", "authkey", "auth_key"};
+	size_t n = strlen(name);
+
+	for (size_t i = 0; i < FURCA_COUNT(words); i++)
+		if (strcasestr(name, words[i]))
+			return true;
+	return strcasecmp(name, "pw") == 0 || (n > 3 && strcasecmp(name + n - 3, "_pw") == 0);
+}
+
 static void pack_variable(struct inspection *in, SHELL_VAR *var)
 {
 	FURCA_AUTO_FREE char *list = NULL;
-	const char *value;
+	const char *value, *name = var->name;
 
 	pack_text(in, var->name);
 	msgpack_pack_map(&in->packer, 2);
@@ -104,16 +117,11 @@ static void pack_variable(struct inspection *in, SHELL_VAR *var)
 	pack_word(in, "value");
 	if (var->dynamic_value)
 		var = var->dynamic_value(var);
-	value = var ? var->value : NULL;
-	if (!value || var->attributes & att_invisible) {
+	value = var ? furca_bash_value(var, &list) : NULL;
+	if (!value)
 		msgpack_pack_nil(&in->packer);
-		return;
-	}
-	if (var->attributes & att_array)
-		value = list = array_to_assign(var->value, 0);
-	else if (var->attributes & att_assoc)
-		value = list = assoc_to_assign(var->value, 0);
-	pack_text(in, value ? value : "()");
+	else
+		pack_text(in, is_secret(name) ? "<redacted>" : value);
 }
 
 static size_t count_variables(const struct inspection *in, SHELL_VAR **vars)
@@ -125,15 +133,25 @@ static size_t count_variables(const struct inspection *in, SHELL_VAR **vars)
 	return n;
 }
 
+/* Those that calls have made or changed stand first. */
 static void pack_variables(struct inspection *in)
 {
 	FURCA_AUTO_FREE SHELL_VAR **vars = all_shell_variables();
+	size_t given = 0;
 
 	pack_word(in, "variables");
 	msgpack_pack_map(&in->packer, count_variables(in, vars));
+	for (int pass = 0; pass < 2; pass++)
+		for (size_t i = 0; vars && vars[i]; i++)
+			if (wanted(in, vars[i]->name) && furca_bash_is_given(vars[i]) == pass) {
+				pack_variable(in, vars[i]);
+				given += pass;
+			}
+	pack_word(in, "given");
+	msgpack_pack_array(&in->packer, given);
 	for (size_t i = 0; vars && vars[i]; i++)
-		if (wanted(in, vars[i]->name))
-			pack_variable(in, vars[i]);
+		if (wanted(in, vars[i]->name) && furca_bash_is_given(vars[i]))
+			pack_text(in, vars[i]->name);
 }
 
 static void pack_functions(struct inspection *in)
@@ -188,6 +206,26 @@ static void pack_options(struct inspection *in, const char *key, const char *var
 		msgpack_pack_str_with_body(&in->packer, text, k);
 		text += k;
 	}
+}
+
+static void count_option(void *user, const char *word, size_t n)
+{
+	++*(size_t *)user;
+}
+
+static void pack_option(void *user, const char *word, size_t n)
+{
+	msgpack_pack_str_with_body(&((struct inspection *)user)->packer, word, n);
+}
+
+static void pack_changed_options(struct inspection *in)
+{
+	size_t n = 0;
+
+	furca_bash_options_changed(count_option, &n);
+	pack_word(in, "changed");
+	msgpack_pack_array(&in->packer, n);
+	furca_bash_options_changed(pack_option, in);
 }
 
 /* The text of a signal's trap, NULL where there is none; a disarmed EXIT trap is the session's. */
@@ -314,15 +352,16 @@ void furca_bash_inspect(struct furca_buf *out, struct furca_view detail, struct 
 		pack_summary(&in);
 		return;
 	}
-	msgpack_pack_map(&in.packer, 8);
+	msgpack_pack_map(&in.packer, 9);
 	pack_cwd(&in);
 	pack_variables(&in);
 	pack_functions(&in);
 	pack_aliases(&in);
 	pack_word(&in, "options");
-	msgpack_pack_map(&in.packer, 2);
+	msgpack_pack_map(&in.packer, 3);
 	pack_options(&in, "set", "SHELLOPTS");
 	pack_options(&in, "shopt", "BASHOPTS");
+	pack_changed_options(&in);
 	pack_traps(&in);
 	pack_jobs(&in);
 	pack_directories(&in);

@@ -6,6 +6,7 @@ libfurca_bash_la_SOURCES = \
 	langs/bash/call.c \
 	langs/bash/capability.c \
 	langs/bash/hooks.c \
+	langs/bash/given.c \
 	langs/bash/inspect.c \
 	langs/bash/jobs.c \
 	langs/bash/json.c langs/bash/json.h \

@@ -10,6 +10,7 @@
  *   setup.c       cwd and environment of a call
  *   jobs.c        jobs that a clone has in its table but not as children
  *   inspect.c     the description of the shell's state
+ *   given.c       what of it was there before the first call
  *   warm.c        a waiting copy takes its page faults in advance
  *   capability.c  the builtins `capability` and `furca-fn`
  */
@@ -136,6 +137,19 @@ char *furca_bash_function_code(struct furca_view function, struct furca_err *err
 
 /* inspect.c: packs the state to `out`; `detail` is "summary", "names" or "full". For a copy: runs no user code. */
 void furca_bash_inspect(struct furca_buf *out, struct furca_view detail, struct furca_view name);
+
+/* given.c */
+
+typedef struct variable SHELL_VAR; /* bash_abi.h */
+
+/* Once, in the zygote, when all is as the first call finds it. */
+void furca_bash_given_init(void);
+/* Whether it was there then with this value and these attributes, or is one that bash changes by itself. */
+bool furca_bash_is_given(const SHELL_VAR *var);
+/* The text of its value, NULL where it has none; *ret_list (free()) holds that of an array. */
+const char *furca_bash_value(const SHELL_VAR *var, char **ret_list);
+/* Calls `take` for each option of set and shopt that is on and was off then, or the other way about. */
+void furca_bash_options_changed(void (*take)(void *user, const char *word, size_t n), void *user);
 
 /* warm.c */
 void furca_bash_warm(void);

@@ -146,12 +146,31 @@ def test_sessions_inspect_close(run):
     run("exec", "-l", "bash", "-s", "shell", "-e", "greeting=hi; cd /")
     p = run("inspect", "shell")
     assert p.returncode == 0 and "cwd /" in p.stdout and "greeting" in p.stdout
+    p = run("inspect", "shell", "nosuch")
+    assert p.returncode == 1 and "no name 'nosuch'" in p.stderr and p.stdout == ""
     assert run("close", "shown").returncode == 0
     p = run("close", "shown")
     assert p.returncode == 1 and "furca close: There is no session" in p.stderr and "`furca sessions`" in p.stderr, p.stderr
     assert "not '0'" in run("undo", "shell", "0").stderr and "-e" in run("exec", "rows = 1").stderr
     assert run("close", "--all").returncode == 0
     assert "no sessions" in run("sessions").stdout
+
+
+def test_inspect_of_a_shell_shows_what_its_calls_made(run):
+    run("exec", "-l", "bash", "-s", "own", "-e", "API_KEY=hush; greeting=hi; PATH=/bin:$PATH; set -f; shopt -u sourcepath; f() { :; }; [ -d / ]; cd /usr")
+    plain, whole = run("inspect", "own").stdout, run("inspect", "--all", "own").stdout
+    table = plain.split("variables\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in table] == ["NAME", "API_KEY", "PATH", "greeting"], plain
+    assert "\noptions\nnoglob on\nsourcepath off\n" in plain and "hush" not in whole, plain
+    count = int(re.search(r"\n(\d+) variables that the shell had .*`furca inspect --all own` shows them\n$", plain)[1])
+    table = whole.split("variables\n")[1].split("\n\n")[0].splitlines()
+    assert len(table) == count + 4 and [line.split()[0] for line in table[1:4]] == ["API_KEY", "PATH", "greeting"] and "BASH_VERSION" in whole
+    one = run("inspect", "own", "HOME").stdout
+    assert "HOME" in one and "options" not in one and "cwd" not in one, one
+    assert '"variables": ' in run("inspect", "-d", "summary", "own").stdout
+    wrong = run("inspect", "-d", "all", "own")
+    assert wrong.returncode == 2 and "Use -d '" in wrong.stderr, wrong.stderr
+    run("close", "own")
 
 
 def test_undo_and_branch(run):

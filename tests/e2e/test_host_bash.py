@@ -737,7 +737,11 @@ def test_inspect(session):
     assert state["directories"] == ["/tmp", "/usr"]
     (job,) = state["jobs"]
     assert job["id"] == 1 and job["state"] == "running" and job["command"] == "sleep 30 | cat" and job["pid"] > 0
-    assert list(copy.inspect("full", "a")["variables"]) == ["a"]
+    assert set(state["options"]["changed"]) == {"noglob", "nullglob"}
+    own = [name for name in v if name not in state["given"]]
+    assert list(v)[:len(own)] == own == ["a", "e", "m", "n", "r", "u"] and {"HOME", "RANDOM", "PWD", "PATH"} <= set(state["given"])
+    assert list(copy.inspect("full", "a")["variables"]) == ["a"] and copy.inspect("full", "a")["given"] == []
+    assert copy.inspect("full", "PATH")["given"] == ["PATH"]
     assert copy.inspect("summary")["jobs"] == 1
     copy.kill()
     session.run("kill %1")
