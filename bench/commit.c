@@ -13,6 +13,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "bench/bench.h"
+#include "bench/execute.h"
 #include "include/furca.h"
 
 #include "base/banned.h"
@@ -62,21 +63,6 @@ static int fill(const char *session, unsigned megabytes)
 
 	(void)snprintf(code, sizeof(code), "data = b'x' * (%u << 20)", megabytes);
 	return prepare(session, code);
-}
-
-static int open_engine(const char *config, struct furca_client **ret, struct furca_error *err)
-{
-	char path[] = "/tmp/furca-bench-XXXXXX";
-	struct furca_private options = {.config = path};
-	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(mkostemp(path, O_CLOEXEC));
-
-	if (fd.n < 0 || furca_fd_write_all(fd.n, config, strlen(config)) < 0) {
-		(void)snprintf(err->message, sizeof(err->message), "cannot write a configuration to /tmp");
-		return -EIO;
-	}
-	int r = furca_open_private(&options, ret, err);
-	(void)unlink(path);
-	return r;
 }
 
 static struct job in_place = {&kept, "small", "stateful", "None", false},
@@ -198,8 +184,8 @@ int main(void)
 
 	if (furca_bench_begin("bench commit: what standing snapshots cost and give", FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
-	if (open_engine("{\"snapshots\": \"always\"}", &kept, &err) < 0 ||
-	    open_engine("{\"snapshots\": \"off\"}", &unkept, &err) < 0) {
+	if (furca_bench_open("{\"snapshots\": \"always\"}", &kept, &err) < 0 ||
+	    furca_bench_open("{\"snapshots\": \"off\"}", &unkept, &err) < 0) {
 		(void)fprintf(stderr, "furca-bench-commit: %s\n", err.message);
 		furca_close(kept);
 		return 77;

@@ -201,34 +201,14 @@ static int parked_copies(struct furca_client *client)
 	return 0;
 }
 
-/* An engine that parks no copies, told by a file. */
-static int without_snapshots(int (*measure)(struct furca_client *client))
-{
-	char path[] = "/tmp/furca-bench-copy-XXXXXX";
-	static const char text[] = "{\"snapshots\": \"off\"}\n";
-	struct furca_private options = {.config = path};
-	struct furca_client *client = NULL;
-	struct furca_error err;
-	int r = 1;
-	FURCA_AUTO_FD struct furca_fd file = furca_fd_own(mkostemp(path, O_CLOEXEC));
-
-	if (file.n < 0 || furca_fd_write_all(file.n, text, sizeof(text) - 1) < 0)
-		return furca_bench_copy_complain("cannot write a configuration file");
-	if (furca_open_private(&options, &client, &err) < 0)
-		(void)furca_bench_copy_complain(err.message);
-	else
-		r = measure(client);
-	furca_close(client);
-	(void)unlink(path);
-	return r;
-}
-
-static int with_snapshots(int (*measure)(struct furca_client *client))
+static int with_snapshots(const char *policy, int (*measure)(struct furca_client *client))
 {
 	struct furca_client *client = NULL;
 	struct furca_error err;
+	char config[64];
 
-	if (furca_open_private(NULL, &client, &err) < 0)
+	(void)snprintf(config, sizeof(config), "{\"snapshots\": \"%s\"}", policy);
+	if (furca_bench_open(config, &client, &err) < 0)
 		return furca_bench_copy_complain(err.message);
 	int r = measure(client);
 	furca_close(client);
@@ -241,9 +221,9 @@ static int measure(void)
 		return 77;
 	int r = furca_bench_copy_clones(rounds());
 	if (r == 0)
-		r = without_snapshots(ready_cells);
+		r = with_snapshots("off", ready_cells); /* and parks no copies */
 	if (r == 0)
-		r = with_snapshots(parked_copies);
+		r = with_snapshots("auto", parked_copies);
 	return r ? 1 : furca_bench_status();
 }
 

@@ -1,6 +1,7 @@
 /*
- * furca-bench-read [MEGABYTES]: a trivial read-only call on a session that holds a big dict (400 MB unless said), with huge pages against without. Reads
- * follow one another at once, so that each needs a clone of its own: with a copy parked ahead the size would not show.
+ * furca-bench-read [MEGABYTES]: a trivial read-only call on a session that holds a big dict (400 MB unless said), with huge pages against without. Without
+ * snapshots, so that each read needs a clone of its own: with a copy parked ahead the size does not show (bench/copy.c). What a read leaves to be done, the
+ * end of its copy and the next cell, falls into nobody's time.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 #include "base/banned.h"
 
-enum { ROUNDS = 25, PER_ROUND = 4 };
+enum { ROUNDS = 40, FEW = 15, SETTLE_US = 100000 };
 
 static int run(struct furca_client *client, const char *code, const char *mode)
 {
@@ -26,15 +27,9 @@ static int run(struct furca_client *client, const char *code, const char *mode)
 	return furca_bench_execute(client, &args);
 }
 
-static int read_round(struct furca_client *client, struct furca_bench_series *series)
+static int look(void *client)
 {
-	double start = furca_bench_now_us();
-
-	for (int i = 0; i < PER_ROUND; i++)
-		if (run(client, "None", "read_only") < 0)
-			return -EIO;
-	furca_bench_add(series, (furca_bench_now_us() - start) / PER_ROUND);
-	return 0;
+	return run(client, "None", "read_only");
 }
 
 /* An engine whose sessions may not have huge pages: told by its variable, and kept from the kernel's by prctl, which children inherit. */
@@ -44,7 +39,7 @@ static int open_engine(bool huge, struct furca_client **ret, struct furca_error 
 		(void)setenv("FURCA_HUGE_PAGES", "0", 1);
 		(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	}
-	int r = furca_open_private(NULL, ret, err);
+	int r = furca_bench_open("{\"snapshots\": \"off\"}", ret, err);
 	(void)unsetenv("FURCA_HUGE_PAGES");
 	(void)prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 	return r;
@@ -54,21 +49,18 @@ static int measure(struct furca_client *with, struct furca_client *without, long
 {
 	static struct furca_bench_series on = {.name = "read-only call, huge pages"},
 					 off = {.name = "read-only call, small pages"};
+	struct furca_bench_task tasks[] = {
+		{.series = &on, .run = look, .arg = with, .pause_us = SETTLE_US},
+		{.series = &off, .run = look, .arg = without, .pause_us = SETTLE_US},
+	};
 	char fill[256];
 
 	/* About 170 bytes an entry: a list of two floats and its dict entry. */
 	(void)snprintf(fill, sizeof(fill), "data = {i: [i * 0.5, i * 1.5] for i in range(%ld)}",
 		       megabytes * 1000000 / 210);
-	if (run(with, fill, "stateful") < 0 || run(without, fill, "stateful") < 0)
+	if (run(with, fill, "stateful") < 0 || run(without, fill, "stateful") < 0 ||
+	    furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? FEW : ROUNDS) < 0)
 		return 1;
-	for (int round = -3; round < ROUNDS; round++) {
-		if (round == 0)
-			on.n = off.n = 0;
-		if (read_round(with, &on) < 0 || read_round(without, &off) < 0)
-			return 1;
-	}
-	furca_bench_print(&on);
-	furca_bench_print(&off);
 	return furca_bench_ratio("small / huge pages", &off, &on, 5.0, false);
 }
 

@@ -148,8 +148,8 @@ void furca_call_finish(struct furca_call *call)
 		call->engine->stats.failed++;
 	furca_kept_number(call->engine, call);
 	furca_result_pack(call, &result);
-	/* What is thrown away ends before the answer is sent, unless it is behind walls. */
-	if (call->own_host && call->host && !furca_retire_may(call))
+	/* What is thrown away ends before the answer is sent, if what it does could be seen. */
+	if (call->own_host && call->host && !furca_host_lingers(call->host))
 		furca_host_kill(call->host);
 	deliver(call, &result);
 	furca_kept_add(call->engine, call);

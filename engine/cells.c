@@ -7,8 +7,10 @@
 
 #include "base/banned.h"
 
-#define POOL 2		 /* of each kind */
-#define RETRY_US 1000000 /* after a cell could not be made */
+#define POOL 2		  /* of each kind */
+#define RETRY_US 30000000 /* after a cell could not be made */
+#define LATER_US                                                                                                       \
+	10000 /* while one is left: the look that took the other has its answer by then, and shares no CPU with the making */
 
 struct pool {
 	struct furca_cells *cells;
@@ -21,7 +23,8 @@ struct furca_cells {
 	struct furca_engine *engine;
 	struct pool pools[2];
 	bool warm, closed;
-	furca_op_id fill_op; /* soon, or after a while where one failed */
+	bool resting; /* until fill_op: one failed */
+	furca_op_id fill_op;
 };
 
 const struct furca_cell_kind furca_cell_for_copy = {.namespaces = FURCA_BARRIERS_ALL};
@@ -55,9 +58,11 @@ static void made(void *owner, struct furca_init *cell, const struct furca_err *e
 	if (!cell) {
 		/* Reads will say what they could not have; the pool tries again after a while. */
 		furca_log_err("engine", "cell", err);
-		if (!cells->fill_op && !cells->closed)
-			(void)furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US * 30, fill, cells,
-					       &cells->fill_op);
+		if (cells->closed)
+			return;
+		furca_loop_drop(cells->engine->loop, &cells->fill_op);
+		cells->resting = furca_loop_timer(cells->engine->loop, furca_now_us() + RETRY_US, fill, cells,
+						  &cells->fill_op) == 0;
 		return;
 	}
 	if (cells->closed || pool->n_ready == POOL)
@@ -76,24 +81,46 @@ static void fill_pool(struct furca_cells *cells, struct pool *pool)
 	}
 }
 
+/* The pools that are kept full. */
+static size_t in_use(const struct furca_cells *cells)
+{
+	return cells->engine->config.snapshots == FURCA_SNAPSHOT_OFF ? 1 : FURCA_COUNT(cells->pools);
+}
+
 static void fill(void *owner)
 {
 	struct furca_cells *cells = owner;
 
 	cells->fill_op = FURCA_OP_NONE;
+	cells->resting = false;
 	if (!cells->warm || cells->closed)
 		return;
-	fill_pool(cells, &cells->pools[0]);
-	if (cells->engine->config.snapshots != FURCA_SNAPSHOT_OFF)
-		fill_pool(cells, &cells->pools[1]);
+	for (size_t i = 0; i < in_use(cells); i++)
+		fill_pool(cells, &cells->pools[i]);
+}
+
+static bool exhausted(const struct furca_cells *cells)
+{
+	for (size_t i = 0; i < in_use(cells); i++)
+		if (cells->pools[i].n_ready + cells->pools[i].coming == 0)
+			return true;
+	return false;
 }
 
 /* Not before the loop's next round: who takes a cell for a snapshot may next let go of an older one, whose cell then comes back. */
 void furca_cells_warm(struct furca_cells *cells)
 {
+	struct furca_loop *loop = cells->engine->loop;
+
 	cells->warm = true;
-	if (!cells->fill_op && !cells->closed)
-		(void)furca_loop_defer(cells->engine->loop, fill, cells, &cells->fill_op);
+	if (cells->closed || cells->resting)
+		return;
+	if (exhausted(cells)) {
+		furca_loop_drop(loop, &cells->fill_op);
+		(void)furca_loop_defer(loop, fill, cells, &cells->fill_op);
+	} else if (!cells->fill_op) {
+		(void)furca_loop_timer(loop, furca_now_us() + LATER_US, fill, cells, &cells->fill_op);
+	}
 }
 
 void furca_cells_drain(struct furca_cells *cells)

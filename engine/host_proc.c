@@ -25,6 +25,7 @@
 #include "base/banned.h"
 
 #define LATE_US 300000	  /* between two of the three signs of a process's end: pidfd, EXITED, end of its channel */
+#define LINGER_US 1000	  /* for answers to be sent and read */
 #define ERRORS_SIZE 65536 /* of what a zygote may say on descriptor 2 */
 
 extern char **environ;
@@ -35,6 +36,7 @@ void furca_host_free(struct furca_host *host)
 
 	furca_loop_drop(engine->loop, &host->pid_op);
 	furca_loop_drop(engine->loop, &host->late_op);
+	furca_loop_drop(engine->loop, &host->kill_op);
 	furca_loop_drop(engine->loop, &host->stuck_op);
 	furca_stream_done(&host->control);
 	furca_lanes_free(host->lanes);
@@ -431,6 +433,25 @@ int furca_host_interrupt(struct furca_host *host, uint64_t frame)
 	return furca_proc_signal_value(&host->proc, FURCA_HOST_INTERRUPT, furca_host_interrupt_value(frame));
 }
 
+bool furca_host_lingers(const struct furca_host *host)
+{
+	unsigned walls = FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES;
+
+	return !host->dead && !host->engine->stopping && host->proc.pidfd.n >= 0 &&
+	       (host->role == FURCA_CLONE_SNAPSHOT ||
+		(host->role == FURCA_CLONE_COPY && host->cell && (host->cell->held & walls) == walls));
+}
+
+static void end_dropped(void *owner)
+{
+	struct furca_host *host = owner;
+
+	furca_loop_drop(host->engine->loop, &host->kill_op);
+	furca_host_kill(host);
+	if (host->cell && host->cell->refs == 1 && !host->gives_back)
+		(void)furca_proc_signal(&host->cell->proc, SIGKILL); /* with all that runs in it */
+}
+
 void furca_host_drop(struct furca_host *host)
 {
 	if (!host || host->dropped)
@@ -441,10 +462,10 @@ void furca_host_drop(struct furca_host *host)
 		furca_host_free(host);
 		return;
 	}
-	furca_host_kill(host);
 	host->gives_back = host->cell && host->proc.pidfd.n >= 0 && furca_cells_expect(host->engine->cells, host->cell);
-	if (host->cell && host->cell->refs == 1 && !host->gives_back)
-		(void)furca_proc_signal(&host->cell->proc, SIGKILL); /* with all that runs in it */
+	if (!furca_host_lingers(host) ||
+	    furca_loop_timer(host->engine->loop, furca_now_us() + LINGER_US, end_dropped, host, &host->kill_op) < 0)
+		end_dropped(host);
 	furca_lanes_close(host->lanes);
 	if (host->proc.pidfd.n < 0) {
 		/* Never reported: a clone whose channel closes ends by itself, and its origin's answer finds it dropped. */

@@ -57,7 +57,7 @@ struct furca_host {
 	int status;	 /* once dead: as waitpid, or -1 where it is not known */
 	uint64_t cpu_us, max_rss;
 	struct furca_fd errors; /* zygote: what it said on descriptor 2 */
-	furca_op_id pid_op, late_op, stuck_op;
+	furca_op_id pid_op, late_op, kill_op, stuck_op;
 	struct furca_host_request *first, **last;
 	const struct furca_host_events *events;
 	void *owner;
@@ -113,8 +113,14 @@ void furca_host_kill(struct furca_host *host);
 /* The interrupt, for the call of that frame and no other (bridge/wire/host.h). 0 or -errno; -ESRCH where it is not there. */
 int furca_host_interrupt(struct furca_host *host, uint64_t frame);
 
-/* Lets go: killed, no more events. Accepts NULL. */
+/* Lets go: killed, or soon where it lingers; no more events. Accepts NULL. */
 void furca_host_drop(struct furca_host *host);
+
+/*
+ * Whether it can do nothing that is seen when it is not wanted any more: a snapshot, which runs no code, and a copy in a cell. Ending a process takes the kernel as
+ * long as many a call, and one that is killed runs at once; so these are killed when the answers of the moment are with their clients.
+ */
+bool furca_host_lingers(const struct furca_host *host);
 
 /* Its requests from that owner are forgotten. */
 void furca_host_forget(struct furca_host *host, void *owner);

@@ -5,8 +5,7 @@
 
 #include "base/banned.h"
 
-#define SENT_US 1000	/* by then the client has the answer */
-#define LISTED_US 50000 /* for a list of pages, which takes some 5 ms at most where nothing else runs */
+#define LISTED_US 50000 /* a list takes some 5 ms at most where nothing else runs */
 
 static void end(void *owner)
 {
@@ -35,26 +34,22 @@ static const struct furca_host_events retired_events = {.dead = on_dead, .pages 
 
 bool furca_retire_may(const struct furca_call *call)
 {
-	const struct furca_host *host = call->host;
+	bool pages = false;
 
-	return call->own_host && host && host->role == FURCA_CLONE_COPY && !host->dead && call->done.len &&
-	       !call->killed && host->cell && host->cell->held & FURCA_BARRIER_DISK &&
-	       host->cell->held & FURCA_BARRIER_PROCESSES && call->session->state != FURCA_S_CLOSING &&
-	       call->session->state != FURCA_S_DEAD && !call->engine->stopping;
+	return call->session && call->own_host && call->host && furca_host_lingers(call->host) && !call->killed &&
+	       call->done.len && furca_map_bool(furca_buf_view(&call->done), "pages", &pages) && pages &&
+	       call->session->state != FURCA_S_CLOSING && call->session->state != FURCA_S_DEAD;
 }
 
 void furca_retire(struct furca_call *call)
 {
 	struct furca_session *s = call->session;
-	bool pages = false;
 
 	furca_retire_end(s);
 	s->retired.host = call->host;
 	s->retired.host->owner = s;
 	s->retired.host->events = &retired_events;
-	(void)furca_map_bool(furca_buf_view(&call->done), "pages", &pages);
-	if (furca_loop_timer(s->engine->loop, furca_now_us() + (pages ? LISTED_US : SENT_US), end, s, &s->retired.op) <
-	    0)
+	if (furca_loop_timer(s->engine->loop, furca_now_us() + LISTED_US, end, s, &s->retired.op) < 0)
 		furca_retire_end(s);
 }
 

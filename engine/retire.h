@@ -1,7 +1,6 @@
 /*
- * Copies that have answered. Ending a process takes the kernel as long as many a look at a session, and on one CPU the client would wait for it: so a copy
- * in a cell, which can change nothing outside, is killed when the loop has sent its answer. One that took many page faults lists them before (prefetch.h).
- * All others are killed before the answer is sent: what they do would be seen.
+ * Copies that have answered and are to tell which pages they took (prefetch.h): they live on for that moment. Listing before the answer would make the
+ * call wait for the sake of later ones.
  */
 #pragma once
 
@@ -18,11 +17,11 @@ struct furca_retired {
 	furca_op_id op;
 };
 
-/* Whether the call's process may live on until its answer was sent. */
+/* Whether the call's process has something to tell when it is over. */
 bool furca_retire_may(const struct furca_call *call);
 
-/* Takes the process over from its call, which has answered. One that was there before is killed. */
+/* Takes the process over from its call, which has answered. One that was there before is let go of. */
 void furca_retire(struct furca_call *call);
 
-/* Kills what is left, now. */
+/* Lets go of what is left. */
 void furca_retire_end(struct furca_session *session);
