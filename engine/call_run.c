@@ -14,40 +14,48 @@
 
 #define LATE_PASSES 4
 
-static void pack_run(struct furca_call *call, msgpack_packer *pk, const char *label)
+/* Whether a list of the pages it takes is of use to the next copy. */
+static bool lists_pages(const struct furca_call *call)
 {
+	return call->plan.mode == FURCA_READ_ONLY && call->session && call->session->top && call->session->top->host;
+}
+
+static size_t begin_run(struct furca_call *call, struct furca_buf *buf, msgpack_packer *pk, const char *label)
+{
+	bool cwd = call->plan.cwd.at, env = call->plan.env_vars.at, pages = lists_pages(call),
+	     frames = call->frames.len;
+	size_t at = furca_frame_begin(buf, pk, FURCA_HOST_RUN, call->frame, 5U + cwd + env + pages + frames);
+
 	furca_pack_text(pk, "label");
 	furca_pack_text(pk, label);
-	furca_pack_text(pk, "cwd");
-	if (call->plan.cwd.at)
-		furca_pack_bytes(pk, call->plan.cwd.at, furca_view_size(call->plan.cwd));
-	else
-		msgpack_pack_nil(pk);
-	furca_pack_text(pk, "env");
-	furca_pack_raw(pk, call->plan.env_vars);
 	furca_pack_text(pk, "read_only");
 	furca_pack_bool(pk, call->plan.mode == FURCA_READ_ONLY);
-	furca_pack_text(pk, "faults");
-	if (call->plan.mode == FURCA_READ_ONLY && call->session && call->session->top && call->session->top->host)
-		msgpack_pack_uint64(pk, FURCA_PREFETCH_FAULTS);
-	else
-		msgpack_pack_nil(pk);
 	furca_pack_text(pk, "max_result");
 	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
 	furca_pack_text(pk, "max_text");
 	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
-	furca_pack_text(pk, "frames");
-	if (call->frames.len)
-		furca_pack_bytes(pk, call->frames.data, call->frames.len);
-	else
-		msgpack_pack_nil(pk);
-	if (call->function.len) {
-		furca_pack_text(pk, "function");
+	furca_pack_text(pk, call->function.len ? "function" : "code");
+	if (call->function.len)
 		furca_pack_raw(pk, furca_buf_view(&call->function));
-	} else {
-		furca_pack_text(pk, "code");
+	else
 		furca_pack_bytes(pk, call->plan.code.at, furca_view_size(call->plan.code));
+	if (cwd) {
+		furca_pack_text(pk, "cwd");
+		furca_pack_bytes(pk, call->plan.cwd.at, furca_view_size(call->plan.cwd));
 	}
+	if (env) {
+		furca_pack_text(pk, "env");
+		furca_pack_raw(pk, call->plan.env_vars);
+	}
+	if (pages) {
+		furca_pack_text(pk, "faults");
+		msgpack_pack_uint64(pk, FURCA_PREFETCH_FAULTS);
+	}
+	if (frames) {
+		furca_pack_text(pk, "frames");
+		furca_pack_bytes(pk, call->frames.data, call->frames.len);
+	}
+	return at;
 }
 
 /* The session's pipes again where nobody else can hold them, else new ones; their write ends, if new, to `fds`. */
@@ -104,8 +112,7 @@ int furca_call_run(struct furca_call *call)
 		return -EMFILE;
 	(void)snprintf(label, sizeof(label), "%llu", call->session ? (unsigned long long)call->session->calls : 1ULL);
 	call->frame = furca_engine_next(call->engine);
-	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_RUN, call->frame, 9);
-	pack_run(call, &pk, label);
+	size_t at = begin_run(call, &buf, &pk, label);
 	(void)furca_frame_end(&buf, at, n_fds);
 	call->phase = FURCA_CALL_RUNNING;
 	call->started_us = furca_now_us();

@@ -25,16 +25,6 @@ static void pack_bool(msgpack_packer *pk, const char *key, bool value)
 		msgpack_pack_false(pk);
 }
 
-/* Text that may be missing. */
-static void pack_buf_text(msgpack_packer *pk, const char *key, const struct furca_buf *text)
-{
-	furca_pack_text(pk, key);
-	if (text->len)
-		msgpack_pack_str_with_body(pk, text->data, text->len);
-	else
-		msgpack_pack_nil(pk);
-}
-
 static void done_free(struct furca_host_done *done)
 {
 	furca_buf_done(&done->error);
@@ -69,33 +59,64 @@ static void send_pages(struct furca_host *host, uint64_t call)
 	furca_pages_done(&pages);
 }
 
+/* The fields of DONE that most calls do not have, and what is in them: text, or a packed value. */
+struct part {
+	const char *key;
+	const struct furca_buf *content;
+	bool text;
+};
+enum { PARTS = 8 };
+
+static uint32_t parts_of(const struct furca_host_done *done, struct part ret[PARTS])
+{
+	const struct part all[PARTS] = {{"error", &done->error, true},	    {"suggestion", &done->suggestion, true},
+					{"raised", &done->raised, false},   {"unsent", &done->unsent, true},
+					{"result", &done->result, false},   {"result_text", &done->result_text, true},
+					{"display", &done->display, false}, {"changes", &done->changes, false}};
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < PARTS; i++)
+		if (all[i].content->len)
+			ret[n++] = all[i];
+	return n;
+}
+
+static void pack_part(msgpack_packer *pk, const struct part *part)
+{
+	if (!part->text) {
+		furca_host_pack_value(pk, part->key, part->content);
+		return;
+	}
+	furca_pack_text(pk, part->key);
+	furca_pack_bytes(pk, part->content->data, part->content->len);
+}
+
 static void send_done(struct furca_host *host, uint64_t call, const struct furca_host_done *done, int64_t run_us)
 {
-	msgpack_packer pk;
+	bool hindered = done->hindrance.code != 0, cut = done->result_text_cut > 0;
 	char text[FURCA_ERR_TEXT_MAX * 2];
-	bool hindered = done->hindrance.code != 0;
-	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call, 15U + 2 * hindered);
+	struct part parts[PARTS];
+	uint32_t n = parts_of(done, parts);
+	msgpack_packer pk;
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_DONE, call,
+					  5 + n + cut + done->pages + 2 * (uint32_t)hindered);
 
 	furca_pack_entry(&pk, "how", done->how ? done->how : "ok");
 	furca_pack_text(&pk, "exit_code");
 	msgpack_pack_int64(&pk, done->exit_code);
-	pack_buf_text(&pk, "error", &done->error);
-	pack_buf_text(&pk, "suggestion", &done->suggestion);
-	furca_host_pack_value(&pk, "raised", &done->raised);
-	pack_buf_text(&pk, "unsent", &done->unsent);
-	furca_host_pack_value(&pk, "result", &done->result);
-	pack_buf_text(&pk, "result_text", &done->result_text);
-	furca_host_pack_uint(&pk, "result_text_cut", done->result_text_cut);
-	furca_host_pack_value(&pk, "display", &done->display);
-	furca_host_pack_value(&pk, "changes", &done->changes);
 	pack_bool(&pk, "changed", done->changed);
+	pack_bool(&pk, "redirected", host->attached || furca_output_redirected(&host->output) != 0);
+	furca_host_pack_uint(&pk, "run_us", (uint64_t)run_us);
+	for (uint32_t i = 0; i < n; i++)
+		pack_part(&pk, &parts[i]);
+	if (cut)
+		furca_host_pack_uint(&pk, "result_text_cut", done->result_text_cut);
+	if (done->pages)
+		pack_bool(&pk, "pages", true);
 	if (hindered) {
 		furca_pack_entry(&pk, "hindrance", furca_err_describe(&done->hindrance, text, sizeof(text)));
 		furca_pack_entry(&pk, "remedy", furca_err_suggestion(&done->hindrance));
 	}
-	pack_bool(&pk, "redirected", host->attached || furca_output_redirected(&host->output) != 0);
-	furca_host_pack_uint(&pk, "run_us", (uint64_t)run_us);
-	pack_bool(&pk, "pages", done->pages);
 	furca_host_send_frame(host, offset, &done->memory.n, done->memory.n >= 0);
 }
 

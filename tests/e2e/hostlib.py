@@ -97,11 +97,16 @@ class Channel:
         self.fds = []
 
 
+# What DONE leaves out where there is nothing to say.
+OPTIONAL = {**dict.fromkeys(("error", "suggestion", "raised", "unsent", "result", "result_text", "display", "changes")), "result_text_cut": 0}
+
+
 class Result:
     """How a call ended and what it wrote. `how` is "lost" where the host died."""
 
     def __init__(self, out, err, body, seconds):
-        self.out, self.err, self.body, self.seconds = out, err, body, seconds
+        self.out, self.err, self.seconds = out, err, seconds
+        self.body = {**OPTIONAL, **body} if body else body
         self.how = body["how"] if body else "lost"
         self.status = body["exit_code"] if body else None
 
