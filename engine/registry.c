@@ -122,7 +122,7 @@ int furca_registry_full(const struct furca_registry *registry, const struct furc
 	char advice[FURCA_ERR_TEXT_MAX], venv[48] = "";
 
 	if (!other)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Start the engine with a higher --max-sessions.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Start the engine with a higher max_sessions in its configuration.",
 					  "%u sessions exist, which is the limit.", registry->count);
 	if (other->key.venv)
 		(void)snprintf(venv, sizeof(venv), " and venv_id=%llu", (unsigned long long)other->key.venv);

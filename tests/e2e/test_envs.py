@@ -237,19 +237,22 @@ def test_the_engine_killed_in_a_build_leaves_nothing_ready(engine, client, packa
         second.clean()
 
 
-def bounded(new_engine, tmp_path, seconds, **env):
+def bounded(new_engine, tmp_path, *options, **env):
+    """An engine that gives each step of an environment one second."""
     config = tmp_path / "bounded.json"
-    config.write_text(json.dumps({"env_timeout_s": seconds}))
-    return new_engine("--config", str(config), env={**PIP, **env})
+    config.write_text(json.dumps({"env_timeout_s": 1}))
+    return new_engine("--config", str(config), *options, env={**PIP, **env})
 
 
 @pytest.mark.parametrize("heeds", [True, False], ids=["heeds", "stopped"])
 def test_a_build_has_a_time_of_its_own(new_engine, tmp_path, package, heeds):
     """Past it who waits is told why, the half-built environment is removed, and the next use builds again."""
     source = package(delay=60)
-    engine = bounded(new_engine, tmp_path, 1, **({} if heeds else {"FURCA_FAULT": "env_scratch:stop"}))
+    declared = new_engine(env=PIP)
+    venv = create(declared.client(), spec(source))
+    declared.stop()
+    engine = bounded(new_engine, tmp_path, "--state-dir", declared.state_dir, **({} if heeds else {"FURCA_FAULT": "env_scratch:stop"}))
     client = engine.client()
-    venv = create(client, spec(source))
     begin = time.monotonic()
     waiting = client.start("execute", language="python", code="1", venv_id=venv, state_mode="stateful", session_name="waits")
     answer = client.call("build_env", 30, venv_id=venv)
@@ -258,12 +261,12 @@ def test_a_build_has_a_time_of_its_own(new_engine, tmp_path, package, heeds):
         assert one["error_type"] == "environment" and "env_timeout_s=1 seconds" in one["error"] and "higher env_timeout_s" in one["suggestion"], one
     assert listed(client, venv)["state"] == "failed" and "env_timeout_s=1" in listed(client, venv)["failure"]
     assert client.call("list_sessions")["sessions"] == []
-    envs = os.path.join(engine.state_dir, "envs")
+    envs = os.path.join(declared.state_dir, "envs")
     assert eventually(lambda: [name for name in os.listdir(envs) if name != ".tools"] == [], 10), os.listdir(envs)
     engine.stop()
     with open(source[len("localpkg @ file://"):] + "/delay", "w") as f:
         f.write("0")
-    second = Engine("--state-dir", engine.state_dir, env=PIP)
+    second = Engine("--state-dir", declared.state_dir, env=PIP)
     try:
         assert value(second.client(), "import localpkg; localpkg.V", venv_id=venv) == "1.0"
     finally:
@@ -276,7 +279,7 @@ def test_a_look_at_a_specification_has_a_time_of_its_own(new_engine, tmp_path):
     slow.parent.mkdir()
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
-    client = bounded(new_engine, tmp_path, 1, PATH="%s:%s" % (slow.parent, os.environ["PATH"])).client()
+    client = bounded(new_engine, tmp_path, PATH="%s:%s" % (slow.parent, os.environ["PATH"])).client()
     begin = time.monotonic()
     answer = client.call("create_env", 30, spec=EMPTY)
     assert time.monotonic() - begin < 15 and answer["error_type"] == "environment", answer
