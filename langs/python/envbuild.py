@@ -22,20 +22,21 @@ import envpython
 PR_SET_CHILD_SUBREAPER = 36
 LINES_KEPT = 25
 
-# What the tools say, and what it means for who wrote the specification: (pattern, suggestion). The first that matches counts.
+# What the tools say, and what it means for who wrote the specification: (pattern, suggestion). The first that matches counts. pip calls an index that
+# it could not reach one without the package as well.
 CAUSES = (
     (r"No space left on device|Errno 28|os error 28", "Free space on the disk that holds the state directory, or lower what is collected."),
     (r"Disk quota exceeded", "Free space in the quota of the state directory."),
     (r"do not match the hashes|hash mismatch|Hash mismatch|THESE PACKAGES DO NOT MATCH", "A hash does not fit the file; correct the --hash of that requirement."),
     (r"all requirements must have their versions pinned|hashes are required", "With hashes every package, also those that others need, must be "
      "listed with == and its --hash."),
+    (r"NewConnectionError|Failed to establish|Temporary failure in name resolution|Network is unreachable|dns error|error sending request|"
+     r"ConnectTimeout|ReadTimeout|ProxyError|Connection refused|Could not fetch|Failed to fetch",
+     "The package index cannot be reached; check the network or the index settings in [tool.uv], or use find-links."),
     (r"No matching distribution|Could not find a version|not found in the package registry|no versions of|no version of|was not found in",
      "Correct the package's name or version, or choose with requires-python a Python that it is published for."),
     (r"ResolutionImpossible|conflicting dependencies|requirements are unsatisfiable|No solution found",
      "The requirements contradict one another or this Python; loosen a version or change requires-python."),
-    (r"NewConnectionError|Failed to establish|Temporary failure in name resolution|Network is unreachable|dns error|error sending request|"
-     r"ConnectTimeout|ReadTimeout|ProxyError|Connection refused|Could not fetch|Failed to fetch",
-     "The package index cannot be reached; check the network or the index settings in [tool.uv], or use find-links."),
     (r"not a valid|Invalid wheel|is not a supported wheel", "The wheel does not fit this Python or machine; choose another file or requires-python."),
     (r"No such file or directory|does not exist|Distribution not found at|not installable|Neither 'setup.py' nor 'pyproject.toml'", "A path of the specification does not exist or holds no package; correct it."),
     (r"gcc|cc1|fatal error:|error: command|build_wheel|metadata-generation-failed|Failed to build|Failed building",

@@ -270,6 +270,13 @@ def test_a_failure_has_the_last_lines_and_a_suggestion(normalise, root, tool, tm
     assert left(root) == []
 
 
+def test_an_index_that_cannot_be_reached_is_no_missing_package(normalise, root, tool):
+    more = '[tool.uv]\nindex-url = "http://127.0.0.1:9/simple"'
+    answer = Tool(request(normalise, root, ["six"], more, tool), PIP_RETRIES="1", PIP_FIND_LINKS="", UV_HTTP_RETRIES="0").answer()
+    assert answer["type"] == "environment" and "index cannot be reached" in answer["suggestion"], answer
+    assert left(root) == []
+
+
 def test_a_pinned_local_wheel(normalise, package, root, tool, tmp_path):
     import hashlib
     source = package()[len("localpkg @ file://"):]
