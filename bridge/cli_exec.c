@@ -149,6 +149,9 @@ static int read_code(struct exec *x)
 	} while (n > 0 || (n < 0 && errno == EINTR));
 	if (n < 0)
 		return furca_cli_usage("exec", "cannot read '%s': %s", input ? "-" : x->file, strerror(errno));
+	if (!furca_view_is_utf8(furca_buf_view(&buf)) || memchr(buf.data, 0, buf.len))
+		return furca_cli_usage("exec", "'%s' is no text: code is UTF-8 without NUL bytes",
+				       input ? "-" : x->file);
 	x->args.code_size = buf.len;
 	(void)furca_buf_append(&buf, "", 1);
 	x->code = (char *)furca_buf_take(&buf).data;

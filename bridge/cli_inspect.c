@@ -265,8 +265,10 @@ int furca_cmd_inspect(int argc, char **argv)
 	furca_args_text(&args, "detail", detail);
 	status = furca_cli_call(&cli, "inspect_session", &args, &answer, &view, &shown);
 	if (status == FURCA_EXIT_OK && !shown && cli.argc == 2 && !has_names(view)) {
-		(void)fprintf(stderr, "furca inspect: there is no name '%s' in session '%s'\n", cli.argv[1],
-			      cli.argv[0]);
+		(void)fprintf(
+			stderr,
+			"furca inspect: there is no name '%s' in session '%s'\n`furca inspect %s` shows those that there are.\n",
+			cli.argv[1], cli.argv[0], cli.argv[0]);
 		return FURCA_EXIT_FAILED;
 	}
 	if (status == FURCA_EXIT_OK && !shown) {

@@ -150,7 +150,7 @@ int furca_cmd_close(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	if (all ? cli.argc > 0 : cli.argc != 1)
-		return furca_cli_usage("close", "say which session, or --all");
+		return furca_cli_usage("close", "say one session, or --all");
 	return all ? close_all(&cli) : close_one(&cli, cli.argv[0]);
 }
 

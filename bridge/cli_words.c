@@ -51,17 +51,20 @@ static const struct {
 	{"call_function", NULL, NULL, "`furca functions call`"},
 };
 
-/* "its venv_id", "the venv_id": no option, but what it is given. */
-static bool is_the_number(const struct furca_buf *out, const char *word)
-{
-	static const char *const before[] = {"its ", "the "};
-
-	for (size_t i = 0; i < FURCA_COUNT(before); i++)
-		if (strcmp(word, "venv_id") == 0 && out->len >= 4 &&
-		    memcmp(out->data + out->len - 4, before[i], 4) == 0)
-			return true;
-	return false;
-}
+/* Several words for which the command line has others than for each of them; the first that fits counts. */
+static const struct {
+	const char *words, *instead;
+} phrases[] = {
+	{"Remove session_id and session_name", "Remove -s"},
+	{"remove session_id and session_name", "remove -s"},
+	{"Provide session_id or session_name", "Give a session with -s"},
+	{"session_id or session_name", "session"},
+	{"Remove session_name", "Remove -s"},
+	{"Remove session_id", "Remove -s"},
+	{"pass its venv_id", "pass its number with --env"},
+	{"its venv_id", "its environment number"},
+	{"the venv_id", "the environment number"},
+};
 
 static bool is_word(char c)
 {
@@ -114,6 +117,20 @@ static const char *take_option(struct furca_buf *out, const char *option, const 
 	return end;
 }
 
+/* Returns where the text goes on, or NULL where no phrase begins here. */
+static const char *take_phrase(struct furca_buf *out, const char *at)
+{
+	for (size_t i = 0; i < FURCA_COUNT(phrases); i++) {
+		size_t n = strlen(phrases[i].words);
+
+		if (strncmp(at, phrases[i].words, n) != 0 || is_word(at[n]) || at[n] == '=')
+			continue;
+		(void)furca_buf_append_text(out, phrases[i].instead);
+		return at + n;
+	}
+	return NULL;
+}
+
 /* `exec`: whether what follows are options of `furca exec`; another command in the text changes that. */
 static const char *take_word(struct furca_buf *out, const char *at, bool *exec)
 {
@@ -128,9 +145,7 @@ static const char *take_word(struct furca_buf *out, const char *at, bool *exec)
 			continue;
 		if (at[n] == '=' && table[i].option)
 			end = take_option(out, *exec ? table[i].option : table[i].plain, at + n + 1);
-		else if (at[n] != '=' && table[i].words &&
-			 furca_buf_append_text(out, is_the_number(out, table[i].word) ? "environment number"
-										      : table[i].words) == 0)
+		else if (at[n] != '=' && table[i].words && furca_buf_append_text(out, table[i].words) == 0)
 			end = at + n;
 		if (end && !table[i].option)
 			*exec = strcmp(table[i].word, "execute") == 0;
@@ -150,7 +165,9 @@ char *furca_cli_words(const char *name, const char *suggestion)
 
 	while (*at) {
 		if (is_word(*at)) {
-			at = take_word(&out, at, &exec);
+			const char *end = take_phrase(&out, at);
+
+			at = end ? end : take_word(&out, at, &exec);
 		} else if (*at == '"' || (*at == '\'' && !(at > suggestion && is_word(at[-1])))) {
 			/* What is quoted is somebody's own; behind a letter it is no quote. */
 			const char *end = value_end(at);

@@ -34,6 +34,13 @@ static int unknown(const char *name)
 	const char *names[32];
 	size_t n = 0;
 
+	if (*name == '-') {
+		(void)fprintf(
+			stderr,
+			"furca: '%s' stands before a command: options go behind it, as in `furca exec -e 1`. `furca help` lists all.\n",
+			name);
+		return FURCA_EXIT_USAGE;
+	}
 	for (const struct furca_command *c = furca_commands; c->name && n < FURCA_COUNT(names); c++)
 		names[n++] = c->name;
 	(void)fprintf(stderr, "furca: no command '%s'; the nearest is '%s'. `furca help` lists all.\n", name,

@@ -270,6 +270,23 @@ static int take_option(struct options *o, int c)
 	}
 }
 
+/* What the option wants whose value was wrong. */
+static int refuse_value(int c)
+{
+	static const struct {
+		int option;
+		const char *name, *wants;
+	} known[] = {{OPT_LEVEL, "log-level", "debug, info, warn or alert"},
+		     {OPT_LINGER, "linger", "seconds from 0 to 1e9"},
+		     {OPT_INHERIT, "inherit", "the number of a descriptor from 3 up"}};
+
+	for (size_t i = 0; i < FURCA_COUNT(known); i++)
+		if (known[i].option == c)
+			return furca_cli_usage("serve", "--%s wants %s, not '%s'", known[i].name, known[i].wants,
+					       optarg);
+	return furca_cli_usage("serve", "there is no memory for '%s'", optarg);
+}
+
 /* -1 to go on, else an exit status. The file is read first, wherever it stands, so that options win. */
 static int parse(struct options *o, int argc, char **argv)
 {
@@ -288,7 +305,7 @@ static int parse(struct options *o, int argc, char **argv)
 			if (pass == 0 && c == OPT_CONFIG && read_config(o, optarg, &err) < 0)
 				return furca_cli_usage("serve", "%s", err.text);
 			if (pass == 1 && take_option(o, c) < 0)
-				return furca_cli_usage("serve", "'%s' is no value for that option", optarg);
+				return refuse_value(c);
 		}
 	}
 	return optind < argc ? furca_cli_usage("serve", "'%s' is no option", argv[optind]) : -1;

@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -48,12 +49,19 @@ def test_exec_reads_files_and_standard_input(run, tmp_path):
     script.write_text("echo from bash $((1+1))\n")
     assert run("exec", str(script)).stdout == "from bash 2\n"
     assert run("exec", "-m", "stateless", "-", input="print('in')").stdout == "in\n"
+    p = run("exec", "/proc/self/exe")
+    assert p.returncode == 2 and "'/proc/self/exe' is no text" in p.stderr, p.stderr
+    assert run("exec", "-m", "stateless", "-", input="").returncode == 0
 
 
 def test_exec_says_what_is_wrong(run):
     p = run("exec", "-m", "read_only", "-e", "1")
     assert p.returncode == 2 and "without specifying a session" in p.stderr
     assert "use -m 'stateless'" in p.stderr, p.stderr
+    assert p.stderr.endswith("Give a session with -s (must refer to an existing session), or use -m 'stateless'.\n"), p.stderr
+    p = run("exec", "-s", "some", "-m", "stateless", "-e", "1")
+    assert "Remove -s, or use" in p.stderr, p.stderr
+    assert "Remove -s, or make it" in run("exec", "-s", "", "-e", "1").stderr
     p = run("exec", "-s", "nosuch", "-m", "read_only", "-e", "1")
     assert "Use -m 'stateful'" in p.stderr and "`furca sessions`" in p.stderr and "list_sessions" not in p.stderr, p.stderr
     p = run("undo", "nosuch")
@@ -66,6 +74,8 @@ def test_exec_says_what_is_wrong(run):
     assert p.returncode == 2 and "one piece of code" in p.stderr
     p = run("exec", "--max-output", "0", "-e", "1")
     assert "to 67108864," in p.stderr, p.stderr
+    p = run("exec", "-e", "import nosuch_module")
+    assert "with `furca envs create` whose dependencies bring nosuch_module, and pass its number with --env" in p.stderr, p.stderr
 
 
 @pytest.mark.parametrize("words, said", [
@@ -142,7 +152,7 @@ def test_sessions_inspect_close(run):
     p = run("inspect", "shown")
     assert p.returncode == 0 and "ledger" in p.stdout and "total" in p.stdout and "function" in p.stdout
     p = run("inspect", "shown", "nosuch")
-    assert p.returncode == 1 and "no name 'nosuch'" in p.stderr and p.stdout == ""
+    assert p.returncode == 1 and "no name 'nosuch'" in p.stderr and "`furca inspect shown` shows" in p.stderr and p.stdout == ""
     run("exec", "-l", "bash", "-s", "shell", "-e", "greeting=hi; cd /")
     p = run("inspect", "shell")
     assert p.returncode == 0 and "cwd /" in p.stdout and "greeting" in p.stdout
@@ -218,6 +228,16 @@ def test_every_command_has_help():
 def test_a_mistyped_command_names_the_nearest():
     p = subprocess.run([furca_program(), "sesions"], capture_output=True, text=True)
     assert p.returncode == 2 and "'sessions'" in p.stderr
+    p = subprocess.run([furca_program(), "--socket", "x", "exec"], capture_output=True, text=True)
+    assert p.returncode == 2 and "'--socket' stands before a command" in p.stderr, p.stderr
+
+
+@pytest.mark.parametrize("words, said", [("--log-level loud", "--log-level wants debug, info, warn or alert, not 'loud'"),
+                                         ("--linger x", "--linger wants seconds from 0 to 1e9, not 'x'"),
+                                         ("--inherit 2", "--inherit wants the number of a descriptor from 3 up, not '2'")])
+def test_serve_says_what_its_options_want(words, said):
+    p = subprocess.run([furca_program(), "serve", *words.split()], capture_output=True, text=True, timeout=20)
+    assert p.returncode == 2 and said in p.stderr, p.stderr
 
 
 def test_exec_starts_an_engine_that_lives_on_until_it_is_stopped(tmp_path):
@@ -257,6 +277,20 @@ def test_schema_and_doctor():
     p = subprocess.run([furca_program(), "doctor", "--json"], capture_output=True, text=True, timeout=60)
     report = json.loads(p.stdout)
     assert p.returncode == (0 if report["ok"] else 1) and report["guarantees"]["memory"]["required"]
+
+
+def test_a_program_is_made_with_the_library_in_the_tree(tmp_path):
+    """As README has it, before anything is installed; its output is what README says."""
+    build = os.path.dirname(furca_program())
+    if not os.path.exists(os.path.join(build, "furca-uninstalled.pc")) or not shutil.which("pkg-config") or not shutil.which("cc"):
+        pytest.skip("needs the build folder, pkg-config and cc")
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", "README.md"), encoding="utf-8") as f:
+        (tmp_path / "session.c").write_text(re.search(r"```c\n(.*?)```", f.read(), re.S)[1])
+    env = dict(os.environ, PKG_CONFIG_PATH=build, PATH=build + ":" + os.environ["PATH"], XDG_STATE_HOME=str(tmp_path))
+    made = subprocess.run("cc -Wall -Werror session.c $(pkg-config --cflags --libs furca)", shell=True, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    p = subprocess.run(["./a.out"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert p.stdout == "ok (committed)\n0 (unchanged)\n10 (unchanged)\n", p.stdout + p.stderr
 
 
 def test_the_library_runs_the_examples():
