@@ -83,6 +83,8 @@ static struct furca_bench_series s_in_place = {.name = "trivial call in place"},
 				 s_busy = {.name = "trivial read, session busy"},
 				 s_kept = {.name = "changing call, snapshots"},
 				 s_unkept = {.name = "changing call, no snapshots"},
+				 s_kept_apart = {.name = "changing call after a pause, snapshots"},
+				 s_unkept_apart = {.name = "changing call after a pause, no snapshots"},
 				 s_die_small = {.name = "death and way back, 8 MB"},
 				 s_die_large = {.name = "death and way back, large"},
 				 s_table = {.name = "look at a table in place"},
@@ -91,9 +93,13 @@ static struct furca_bench_series s_in_place = {.name = "trivial call in place"},
 static int reads(unsigned rounds)
 {
 	struct furca_bench_task tasks[] = {
-		{&s_in_place, run, &in_place, 1, PARK_US}, {&s_small, run, &read_small, 1, PARK_US},
-		{&s_large, run, &read_large, 1, PARK_US},  {&s_idle, run, &read_idle, 1, PARK_US},
+		{&s_in_place, run, &in_place, 1, PARK_US},
+		{&s_small, run, &read_small, 1, PARK_US},
+		{&s_large, run, &read_large, 1, PARK_US},
+		{&s_idle, run, &read_idle, 1, PARK_US},
 		{&s_busy, run, &read_busy, 1, PARK_US},
+		{&s_kept_apart, run, &change_kept, 1, PARK_US},
+		{&s_unkept_apart, run, &change_unkept, 1, PARK_US},
 	};
 	struct furca_execute busy = FURCA_EXECUTE("python", "import time\nwhile True: time.sleep(1)");
 	struct furca_error err;
@@ -133,6 +139,8 @@ static void say(bool table)
 		 NULL, FURCA_BENCH_AT_MOST, 1.5},
 		{"call with snapshots / without", "x = 1, one after the other without a pause", &s_kept, &s_unkept,
 		 NULL, FURCA_BENCH_AT_MOST, 2.5},
+		{"call after a pause, with snapshots / without", "x = 1, the snapshot of the last one made meanwhile",
+		 &s_kept_apart, &s_unkept_apart, NULL, FURCA_BENCH_AT_MOST, 2.5},
 		{"way back, large / 8 MB",
 		 "from a call that ends its process to the answer that the session is back: 4 GB (1 GB with --quick) against 8 MB",
 		 &s_die_large, &s_die_small, NULL, FURCA_BENCH_AT_MOST, 1.5},
