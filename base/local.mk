@@ -1,7 +1,7 @@
 # base/: may include nothing of ours
 noinst_LTLIBRARIES += libfurca-base.la
 libfurca_base_la_SOURCES = \
-	base/auto.h base/banned.h base/clock.h \
+	base/auto.h base/banned.h base/clock.h base/madvise.h \
 	base/buf.c base/buf.h \
 	base/err.c base/err.def base/err.h \
 	base/fault.c base/fault.def base/fault.h \

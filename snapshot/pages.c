@@ -4,20 +4,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/fd.h"
+#include "base/madvise.h"
 #include "bridge/wire/limits.h"
 
 #include "base/banned.h"
-
-#ifndef MADV_POPULATE_READ /* Linux 5.14 */
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
 
 /* Of an entry of /proc/PID/pagemap, which is one word a page. */
 #define PRESENT (1ULL << 63)

@@ -5,17 +5,12 @@
  */
 #include <link.h>
 #include <stdint.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/madvise.h"
 #include "langs/bash/shell.h"
 
 #include "base/banned.h"
-
-#ifndef MADV_POPULATE_READ /* Linux 5.14 */
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
 
 #define HEAP_BYTES (512UL << 10)
 #define STACK_PAGES 16
