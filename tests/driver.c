@@ -150,6 +150,106 @@ static void nested(void)
 	furca_result_done(&r);
 }
 
+/* The only argument, an object of code: where its name stands, and how long it is; 0: it is none. */
+static size_t object_of(const struct furca_capability_call *call, const char **ret)
+{
+	const unsigned char *at = call->args;
+
+	if (call->args_size >= 4 && at[0] == 0x91 && at[1] == 0xc7 && at[3] == 2) { /* [ext8 of type 2] */
+		*ret = (const char *)at + 4;
+		return at[2];
+	}
+	if (call->args_size >= 3 && at[0] == 0x91 && at[1] >= 0xd4 && at[1] <= 0xd8 && at[2] == 2) { /* [fixext] */
+		*ret = (const char *)at + 3;
+		return (size_t)1 << (at[1] - 0xd4);
+	}
+	return 0;
+}
+
+/* What the object answers, as JSON; "" where the call failed. */
+static void object_says(const struct furca_capability_call *call, const char *name, bool read, const char *args,
+			char *ret, size_t size)
+{
+	struct furca_error err;
+	const char *object;
+	void *packed = NULL;
+	size_t n = object_of(call, &object), packed_size;
+
+	ret[0] = '\0';
+	if (n == 0 || furca_object_call(call, client, object, n, name, read, args, args ? strlen(args) : 0, NULL, 0,
+					&packed, &packed_size, &err) < 0)
+		return;
+	char *json = furca_json(packed, packed_size);
+	(void)snprintf(ret, size, "%s", json ? json : "");
+	free(json);
+	free(packed);
+}
+
+/* A capability that is given an object of code: calls it, reads it, and asks it for what it has not. */
+static void handed(void *user, const struct furca_capability_call *call)
+{
+	char(*said)[256] = user;
+
+	object_says(call, "add", false, "\x91\x05", said[0], sizeof(said[0])); /* [5] */
+	object_says(call, "size", true, NULL, said[1], sizeof(said[1]));
+	object_says(call, "add", true, NULL, said[2], sizeof(said[2]));
+	object_says(call, "burn", false, NULL, said[3], sizeof(said[3]));
+}
+
+/* A capability whose value is a handle with an attribute and a method. */
+static void box(void *user, const struct furca_capability_call *call)
+{
+	(void)user;
+	furca_answer_value(call,
+			   "\xd5\x02"
+			   "b1",
+			   4);
+}
+
+static void on_box(void *user, const struct furca_capability_call *call)
+{
+	(void)user;
+	if (call->read && strcmp(call->name, "colour") == 0)
+		furca_answer_attribute(call, "\xa3red", 4);
+	else if (call->read)
+		furca_answer_attribute(call, NULL, 0);
+	else
+		furca_answer_value(call, "\xa7painted", 8);
+}
+
+static void objects(void)
+{
+	char said[4][256];
+	struct furca_error err;
+
+	furca_take_objects(client, true);
+	furca_on_handle_call(client, on_box, NULL);
+	if (furca_capability_register(client, "agent.hand", "read", NULL, NULL, 0, handed, said, &err) < 0 ||
+	    furca_capability_register(client, "agent.box", "read", NULL, NULL, 0, box, NULL, &err) < 0) {
+		(void)printf("FAIL  register: %s\n", err.message);
+		failures++;
+		return;
+	}
+	struct furca_result r = run("python", "stateful", "audit",
+				    "class Basket:\n"
+				    "    size = 7\n"
+				    "    def add(self, n): self.n = n; return n + 1\n"
+				    "basket = Basket()\n"
+				    "capabilities.agent.hand(basket)\n"
+				    "basket.n");
+	check(r.ok && r.result_text && strcmp(r.result_text, "5") == 0 && strstr(said[0], "\"value\":6") != NULL,
+	      "a capability calls an object of code", &r);
+	check(strstr(said[1], "\"value\":7") && strstr(said[2], "\"method\":true"), "and reads its attributes", &r);
+	check(strstr(said[3], "AttributeError") != NULL, "and is told what it has not", &r);
+	furca_result_done(&r);
+
+	r = run("python", "stateful", "audit", "b = capabilities.agent.box(); (b.colour, b.paint('blue'))");
+	check(r.ok && r.result_text && strcmp(r.result_text, "('red', 'painted')") == 0,
+	      "code reads an attribute of a handle and calls a method", &r);
+	furca_result_done(&r);
+	furca_take_objects(client, false);
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
 	(void)st;
@@ -175,6 +275,7 @@ int main(void)
 	modes();
 	refusals();
 	capabilities();
+	objects();
 	nested();
 	furca_close(client);
 	(void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
