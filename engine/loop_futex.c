@@ -1,6 +1,7 @@
 /* Waits for futexes in the ring, which newer kernels have. */
 #include <string.h>
 
+#include "base/fault.h"
 #include "engine/loop_private.h"
 
 #include "base/banned.h"
@@ -16,7 +17,7 @@ bool furca_loop_probe_futex(struct furca_loop *loop)
 	bool there = probe && io_uring_opcode_supported(probe, OPCODE_FUTEX_WAIT);
 
 	io_uring_free_probe(probe);
-	return there;
+	return there && furca_fault(FURCA_FAULT_PROBE_FUTEX) == 0;
 }
 
 bool furca_loop_has_futex(const struct furca_loop *loop)

@@ -6,7 +6,7 @@ usage: fault_points.py [--point NAME] [--passages N] [--language python|bash] [-
 
 A run has one point armed, and its calls are of one mode, before and after a death of the session. In the end a table says in how many runs of
 each mode the point was reached: something was told, retried, or had died that did not without it. Exit status 0 where nothing was wrong,
-1 otherwise. The points stand in base/fault.def; those of environments are tested elsewhere.
+1 otherwise. The points stand in base/fault.def; those of environments and probes are tested elsewhere.
 """
 import argparse
 import itertools
@@ -27,7 +27,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 def points():
     with open(os.path.join(TOP, "base", "fault.def")) as f:
         names = re.findall(r"^FAULT\((\w+),", f.read(), re.M)
-    return [name.lower() for name in names if not name.startswith("ENV_")]
+    return [name.lower() for name in names if not name.startswith(("ENV_", "PROBE_"))]
 
 
 class Model:

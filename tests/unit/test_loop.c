@@ -3,11 +3,15 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "engine/loop_private.h"
 
 #include "tests/unit/harness.h"
@@ -363,6 +367,47 @@ START_TEST(signals_come_through_the_ring)
 }
 END_TEST
 
+static void on_word(void *owner)
+{
+	furca_loop_end(owner);
+}
+
+static void wake(void *owner)
+{
+	uint32_t *word = owner;
+
+	*word = 1;
+	ck_assert_int_ge(syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0), 0);
+}
+
+/* Where the kernel has it. Without (the second time): -EOPNOTSUPP, so that the caller finds another way. */
+START_TEST(a_futex_is_waited_for)
+{
+	uint32_t *word = mmap(NULL, sizeof(*word), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	furca_op_id op, soon;
+
+	ck_assert_ptr_ne(word, MAP_FAILED);
+	if (_i == 1) {
+		ck_assert_int_eq(setenv("FURCA_FAULT", "probe_futex:1:fail", 1), 0);
+		furca_fault_init();
+	}
+	struct furca_loop *loop = new_loop(0);
+#ifndef FURCA_NO_FAULTS
+	ck_assert(_i == 0 || !furca_loop_has_futex(loop));
+#endif
+	int r = furca_loop_futex(loop, word, 0, on_word, loop, &op);
+	if (furca_loop_has_futex(loop)) {
+		ck_assert_int_eq(r, 0);
+		ck_assert_int_eq(furca_loop_timer(loop, furca_now_us() + 20000, wake, word, &soon), 0);
+		ck_assert_int_eq(furca_loop_run(loop, NULL), 0);
+		ck_assert_uint_eq(*word, 1);
+	} else {
+		ck_assert_int_eq(r, -EOPNOTSUPP);
+	}
+	furca_loop_free(loop);
+}
+END_TEST
+
 static void add(TCase *t)
 {
 	tcase_set_timeout(t, 30);
@@ -374,6 +419,7 @@ static void add(TCase *t)
 	tcase_add_loop_test(t, a_pipe_is_polled_to_its_end, 0, 2);
 	tcase_add_loop_test(t, a_cancelled_operation_is_silent, 0, 2);
 	tcase_add_loop_test(t, signals_come_through_the_ring, 0, 2);
+	tcase_add_loop_test(t, a_futex_is_waited_for, 0, 2);
 }
 
 int main(void)
