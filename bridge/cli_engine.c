@@ -20,18 +20,35 @@
 
 extern char **environ;
 
-/* The log of an engine in the background. */
-static int log_path(char *buf, size_t size)
+/* Where the log of an engine in the background goes; its directory is made. 0 or an exit status, after a message. */
+static int log_path(const char *name, char *buf, size_t size)
 {
-	char dir[4096];
+	char dir[4096], text[4352];
 	int r = furca_default_state_dir(dir, sizeof(dir));
 
 	if (r == 0)
 		r = furca_make_dirs(dir);
-	if (r < 0)
-		return r;
-	int n = snprintf(buf, size, "%s/engine.log", dir);
-	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+	int n = r < 0 ? 0 : snprintf(buf, size, "%s/engine.log", dir);
+	if (r == 0 && n >= 0 && (size_t)n < size)
+		return FURCA_EXIT_OK;
+	(void)snprintf(text, sizeof(text), "cannot make the state directory '%s': %s", dir,
+		       strerror(r < 0 ? -r : ENAMETOOLONG));
+	return furca_cli_fail(name, text, "Set $XDG_STATE_HOME to a directory that is yours.");
+}
+
+/* Makes the directory of the socket. 0 or an exit status, after a message. */
+static int make_place(const char *name, const char *socket)
+{
+	const char *slash = strrchr(socket, '/');
+	FURCA_AUTO_FREE char *dir = slash && slash > socket ? strndup(socket, (size_t)(slash - socket)) : NULL;
+	char text[4352];
+	int r = dir ? furca_make_dirs(dir) : 0;
+
+	if (r == 0)
+		return FURCA_EXIT_OK;
+	(void)snprintf(text, sizeof(text), "cannot make the directory '%s' for an engine's socket: %s", dir,
+		       strerror(-r));
+	return furca_cli_fail(name, text, "Set $FURCA_SOCKET to a path in a directory that is yours.");
 }
 
 static int spawn_serve(const char *socket, const char *log, int ready_fd)
@@ -73,17 +90,14 @@ static void show_log(const char *path)
 static int start_engine(const char *name, const char *socket)
 {
 	char log[4200], text[16];
-	const char *slash = strrchr(socket, '/');
-	int ends[2];
+	int ends[2], status = make_place(name, socket);
 
-	if (slash && slash > socket) {
-		FURCA_AUTO_FREE char *dir = strndup(socket, (size_t)(slash - socket));
-
-		if (dir)
-			(void)furca_make_dirs(dir);
-	}
-	if (log_path(log, sizeof(log)) < 0 || pipe2(ends, O_CLOEXEC) < 0)
-		return furca_cli_fail(name, "cannot start an engine", NULL);
+	if (status == FURCA_EXIT_OK)
+		status = log_path(name, log, sizeof(log));
+	if (status != FURCA_EXIT_OK)
+		return status;
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return furca_cli_fail(name, "cannot start an engine", strerror(errno));
 	FURCA_AUTO_FD struct furca_fd from = furca_fd_own(ends[0]), to = furca_fd_own(ends[1]);
 	int r = spawn_serve(socket, log, to.n);
 	furca_fd_done(&to);

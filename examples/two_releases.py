@@ -23,4 +23,5 @@ def check_new(order):
 
     audit = engine.session("audit")  # the environments are built here, on first use, and kept
     print(audit.run("[functions.check_old({'amount': '3'}), functions.check_new({'amount': '3'})]").value)
+    # [['1', {'amount': 3}], ['2', {'amount': 3}]]
     audit.close()

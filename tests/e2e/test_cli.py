@@ -258,6 +258,15 @@ def test_exec_starts_an_engine_that_lives_on_until_it_is_stopped(tmp_path):
     assert not os.path.exists(tmp_path / "furca.sock")
 
 
+@pytest.mark.parametrize("name, said", [("XDG_STATE_HOME", "cannot make the state directory '/proc/nosuch/furca': "),
+                                        ("FURCA_SOCKET", "cannot make the directory '/proc/nosuch' for an engine's socket: ")])
+def test_exec_says_where_it_cannot_start_an_engine(tmp_path, name, said):
+    env = dict(os.environ, FURCA_SOCKET=str(tmp_path / "s"), XDG_STATE_HOME=str(tmp_path))
+    env[name] = "/proc/nosuch" + ("/s" if name == "FURCA_SOCKET" else "")
+    p = subprocess.run([furca_program(), "exec", "-e", "1"], capture_output=True, text=True, timeout=60, env=env)
+    assert p.returncode == 1 and said in p.stderr and "\nSet $%s to " % name in p.stderr, p.stderr
+
+
 def test_a_private_engine_ends_with_the_command(tmp_path):
     env = dict(os.environ, XDG_STATE_HOME=str(tmp_path))
     p = subprocess.run([furca_program(), "exec", "--private", "-e", "import os; os.getppid()"], capture_output=True, text=True, timeout=60, env=env)

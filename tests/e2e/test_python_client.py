@@ -395,6 +395,13 @@ def test_anthropic_package(engine):
     """)
 
 
+@pytest.mark.parametrize("adapter, module, package", [("langchain", "langchain_core", "langchain-core"), ("smolagents", "smolagents", "smolagents")])
+def test_an_adapter_without_its_package_names_it(monkeypatch, adapter, module, package):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ModuleNotFoundError, match="; this adapter needs it: pip install %s$" % package):
+        __import__("furca.adapters." + adapter)
+
+
 def test_langchain_package(engine):
     with_package(engine, "langchain-core", code="""
         from furca.adapters.langchain import execute_code_tool

@@ -6,7 +6,7 @@ from typing import Any, Dict, Tuple
 try:
     from langchain_core.tools import StructuredTool
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("%s; install furca with its extra: pip install 'furca[langchain]'" % error, name=error.name) from None
+    raise ModuleNotFoundError("%s; this adapter needs it: pip install langchain-core" % error, name=error.name) from None
 
 from .._client import Engine
 from .tools import DESCRIPTION, NAME, PARAMETERS, ExecuteCode, text_for_model

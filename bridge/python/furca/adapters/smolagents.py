@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional
 try:
     from smolagents.local_python_executor import CodeOutput, PythonExecutor
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("%s; install furca with its extra: pip install 'furca[smolagents]'" % error, name=error.name) from None
+    raise ModuleNotFoundError("%s; this adapter needs it: pip install smolagents" % error, name=error.name) from None
 
 from .._client import Engine, Session
 
