@@ -150,7 +150,7 @@ void furca_call_finish(struct furca_call *call)
 	furca_result_pack(call, &result);
 	/* What is thrown away ends before the answer is sent, if what it does could be seen. */
 	if (call->own_host && call->host && !furca_host_lingers(call->host))
-		furca_host_kill(call->host);
+		furca_host_kill_all(call->host);
 	deliver(call, &result);
 	furca_kept_add(call->engine, call);
 	call_free(call);

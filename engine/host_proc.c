@@ -435,11 +435,18 @@ int furca_host_interrupt(struct furca_host *host, uint64_t frame)
 
 bool furca_host_lingers(const struct furca_host *host)
 {
-	unsigned walls = FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES;
+	unsigned walls = FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES | FURCA_BARRIER_IPC | FURCA_BARRIER_NETWORK;
 
 	return !host->dead && !host->engine->stopping && host->proc.pidfd.n >= 0 &&
 	       (host->role == FURCA_CLONE_SNAPSHOT ||
 		(host->role == FURCA_CLONE_COPY && host->cell && (host->cell->held & walls) == walls));
+}
+
+void furca_host_kill_all(struct furca_host *host)
+{
+	furca_host_kill(host);
+	if (host->cell && host->cell->refs == 1 && !host->gives_back)
+		(void)furca_proc_signal(&host->cell->proc, SIGKILL);
 }
 
 static void end_dropped(void *owner)
@@ -447,9 +454,7 @@ static void end_dropped(void *owner)
 	struct furca_host *host = owner;
 
 	furca_loop_drop(host->engine->loop, &host->kill_op);
-	furca_host_kill(host);
-	if (host->cell && host->cell->refs == 1 && !host->gives_back)
-		(void)furca_proc_signal(&host->cell->proc, SIGKILL); /* with all that runs in it */
+	furca_host_kill_all(host);
 }
 
 void furca_host_drop(struct furca_host *host)

@@ -110,6 +110,9 @@ int furca_host_tell(struct furca_host *host, enum furca_frame frame);
 /* SIGKILL, now or as soon as it is known; its cell goes with it. One that attached itself is let go instead. `dead` still comes. */
 void furca_host_kill(struct furca_host *host);
 
+/* The same, with all that runs in its cell if that is its own. */
+void furca_host_kill_all(struct furca_host *host);
+
 /* The interrupt, for the call of that frame and no other (bridge/wire/host.h). 0 or -errno; -ESRCH where it is not there. */
 int furca_host_interrupt(struct furca_host *host, uint64_t frame);
 

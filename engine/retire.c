@@ -1,5 +1,6 @@
 #include "engine/retire.h"
 
+#include "engine/capability.h"
 #include "engine/engine_private.h"
 #include "engine/session.h"
 
@@ -49,6 +50,7 @@ void furca_retire(struct furca_call *call)
 	s->retired.host = call->host;
 	s->retired.host->owner = s;
 	s->retired.host->events = &retired_events;
+	furca_lanes_close(s->retired.host->lanes); /* what its children and threads ask for now is nobody's */
 	if (furca_loop_timer(s->engine->loop, furca_now_us() + LISTED_US, end, s, &s->retired.op) < 0)
 		furca_retire_end(s);
 }

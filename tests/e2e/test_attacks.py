@@ -1,5 +1,7 @@
 """Attacks on a running engine that once succeeded: what broke it must not break it again."""
+import socket
 import threading
+import time
 
 import pytest
 
@@ -102,3 +104,50 @@ def test_an_interrupt_leaves_no_timer_in_bash(client, ended_by):
     assert client.bash("echo $X; X=3", session_name="b", state_mode="read_only")["stdout"] == "2\n"
     assert client.bash("kill -9 $$", session_name="b", state_mode="stateful")["state"] == "rolled_back"
     assert client.bash("echo $X", session_name="b", state_mode="read_only")["stdout"] == "2\n"
+
+
+def test_a_copy_calls_nobody_once_it_is_answered(client):
+    """It lived on to list its pages, and its children's capability calls came for a call that was over."""
+    come = []
+    take = client._take
+    client._take = lambda message: (come.append(message[0]), take(message))
+    client.register({"test.ping": lambda: 1})
+    client.python("import os, time; many = [object() for _ in range(200_000)]", session_name="s", state_mode="stateful")
+    for _ in range(20):
+        answer = client.python("for _ in range(3):\n"
+                               " if os.fork() == 0:\n"
+                               "  while True: capabilities.test.ping()\n"
+                               "time.sleep(0.03)\n"
+                               "sum(1 for one in many if one is not None)", session_name="s", state_mode="read_only")
+        assert answer["result"] == 200_000, answer
+        time.sleep(0.06)
+        assert 0 in come and come[-1] == 1, come[-20:]  # requests, and the answer last
+        come.clear()
+
+
+def test_a_copy_on_the_network_sends_nothing_once_it_is_answered(client):
+    """It was left alone for a millisecond, as if it stood behind all walls."""
+    client.python("import socket, threading, time", session_name="s", state_mode="stateful")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
+        port.bind(("127.0.0.1", 0))
+        port.setblocking(False)
+
+        def arrived():
+            n = 0
+            try:
+                while port.recv(16):
+                    n += 1
+            except BlockingIOError:
+                return n
+
+        for _ in range(20):
+            answer = client.python("def send():\n"
+                                   " s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                                   " while True: s.sendto(b'x', ('127.0.0.1', %d))\n"
+                                   "threading.Thread(target=send, daemon=True).start()\n"
+                                   "time.sleep(0.02)" % port.getsockname()[1],
+                                   session_name="s", state_mode="read_only", isolation={"network": "allow"})
+            assert answer["ok"] and answer["isolation"]["network"] == "none", answer
+            assert arrived() > 0
+            time.sleep(0.02)
+            assert arrived() == 0
