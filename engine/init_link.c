@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/statfs.h>
 
 #include "bridge/wire/limits.h"
 #include "engine/engine_private.h"
@@ -128,6 +127,17 @@ static void on_cell(struct furca_init *init, struct furca_init_request *q, const
 		furca_init_unref(cell);
 }
 
+static void on_upper(struct furca_init *init, const struct furca_frame_view *frame, struct furca_fd *fds)
+{
+	struct furca_value names;
+
+	if (frame->n_fds != 1 || init->upper.top.n >= 0 || !furca_map_uint(frame->body, "mark", &init->mark) ||
+	    !furca_map_get(frame->body, "directories", &names) || names.kind != FURCA_BIN ||
+	    furca_buf_append(&init->upper.directories, names.bytes.at, furca_view_size(names.bytes)) < 0)
+		return;
+	init->upper.top = furca_fd_take(&fds[0]);
+}
+
 static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
 {
 	struct furca_init *init = owner;
@@ -144,8 +154,7 @@ static void on_frame(void *owner, const struct furca_frame_view *frame, struct f
 		return;
 	}
 	if (frame->number == FURCA_INIT_UPPER) {
-		if (frame->n_fds == 1 && init->upper.n < 0 && furca_map_uint(frame->body, "inodes", &init->inodes))
-			init->upper = furca_fd_take(&fds[0]);
+		on_upper(init, frame, fds);
 		return;
 	}
 	FURCA_AUTO_FREE struct furca_init_request *q = take_request(init, frame->call);
@@ -193,7 +202,7 @@ struct furca_init *furca_init_link(struct furca_engine *engine, struct furca_pro
 	init->refs = 1;
 	init->last = &init->first;
 	init->proc = proc;
-	init->upper = FURCA_FD_NONE;
+	init->upper.top = FURCA_FD_NONE;
 	if (furca_stream_open(&init->control, engine->loop, control, FURCA_MAX_HOST_FRAME, on_frame, on_end, init) <
 	    0) {
 		(void)furca_proc_signal(&init->proc, SIGKILL);
@@ -221,7 +230,7 @@ void furca_init_unref(struct furca_init *init)
 	furca_stream_done(&init->control);
 	(void)furca_proc_signal(&init->proc, SIGKILL);
 	furca_proc_done(&init->proc);
-	furca_fd_done(&init->upper);
+	furca_upper_done(&init->upper);
 	furca_init_unref(init->parent);
 	free(init);
 }
@@ -306,12 +315,9 @@ int furca_init_changes(struct furca_init *cell, uint64_t max, furca_changed_fn *
 	return ask(cell, &buf, call, FURCA_INIT_CHANGES, NULL, 0, (void (*)(void))fn, owner);
 }
 
-/* Whatever adds, changes or deletes a file takes an inode: for the file, for the copy of what was below, or for the mark that hides it. */
 bool furca_init_untouched(const struct furca_init *cell)
 {
-	struct statfs fs;
-
-	return cell->upper.n >= 0 && fstatfs(cell->upper.n, &fs) == 0 && fs.f_files - fs.f_ffree == cell->inodes;
+	return cell->upper.top.n >= 0 && furca_upper_mark(&cell->upper) == cell->mark;
 }
 
 void furca_init_forget(struct furca_init *init, void *owner)

@@ -7,6 +7,7 @@
 #include "base/proc.h"
 #include "bridge/wire/init.h"
 #include "engine/stream.h"
+#include "snapshot/upper.h"
 
 struct furca_engine;
 struct furca_init;
@@ -26,9 +27,9 @@ struct furca_init {
 	unsigned refs;		   /* holders, and cells inside */
 	unsigned depth;		   /* of pid namespaces below the surface */
 	unsigned held;
-	struct furca_fd upper; /* on the file system of all that is written in it, O_PATH; none: it has not said */
-	uint64_t inodes;       /* that has so many while nothing is */
-	bool lived_in;	       /* a user's code ran in it, or could have */
+	bool lived_in;		  /* a user's code ran in it, or could have */
+	struct furca_upper upper; /* of all that is written in it; no top: it has not said */
+	uint64_t mark;		  /* of that, while nothing is */
 	struct furca_init_request *first, **last;
 	/* A process ended whose parent is this init; status as waitpid. */
 	void (*exited)(void *owner, uint64_t pid, int status, uint64_t cpu_us, uint64_t max_rss);

@@ -179,7 +179,7 @@ __attribute__((noreturn)) static void cell_main(const struct furca_cell_args *ar
 						int control, int out)
 {
 	struct report report = {.err = FURCA_ERR_INIT};
-	struct furca_overlay overlay = {0};
+	struct furca_overlay overlay = {.upper.top = FURCA_FD_NONE};
 	int keep[] = {control, out};
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -10,7 +10,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -287,19 +286,18 @@ static void on_changes(struct init *init, const struct furca_frame_view *frame)
 /* Where the kernel does not tell, CHANGES is asked each time. */
 static void send_upper(struct init *init)
 {
-	int upper = init->overlay->n ? init->overlay->layers[0].upper.n : -1;
-	struct statfs fs;
-	char path[64];
-
-	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", upper);
-	FURCA_AUTO_FD struct furca_fd handle = furca_fd_own(upper < 0 ? -1 : open(path, O_PATH | O_CLOEXEC));
-	if (handle.n < 0 || fstatfs(upper, &fs) < 0)
-		return;
+	const struct furca_overlay *overlay = init->overlay;
 	msgpack_packer packer;
-	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_UPPER, 0, 1);
-	furca_pack_text(&packer, "inodes");
-	(void)msgpack_pack_uint64(&packer, fs.f_files - fs.f_ffree);
-	(void)send_frame(init, offset, &handle.n, 1);
+
+	if (!overlay->mark)
+		return;
+	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_UPPER, 0, 2);
+	furca_pack_text(&packer, "mark");
+	(void)msgpack_pack_uint64(&packer, overlay->mark);
+	furca_pack_text(&packer, "directories");
+	(void)msgpack_pack_bin(&packer, overlay->upper.directories.len);
+	(void)msgpack_pack_bin_body(&packer, overlay->upper.directories.data, overlay->upper.directories.len);
+	(void)send_frame(init, offset, &overlay->upper.top.n, 1);
 }
 
 static void on_control(struct init *init)

@@ -17,7 +17,8 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/places.c snapshot/places.h \
 	snapshot/privileges.c snapshot/privileges.h \
 	snapshot/probe.c snapshot/probe.h \
-	snapshot/spawn.c snapshot/spawn.h
+	snapshot/spawn.c snapshot/spawn.h \
+	snapshot/upper.c snapshot/upper.h
 libfurca_snapshot_la_CPPFLAGS = $(AM_CPPFLAGS) $(CAP_CFLAGS) $(SECCOMP_CFLAGS)
 libfurca_snapshot_la_LIBADD = libfurca-wire.la libfurca-base.la $(CAP_LIBS) $(SECCOMP_LIBS) $(MSGPACK_LIBS)
 

@@ -287,10 +287,74 @@ static int base_tmpfs(struct build *build, struct furca_err *err)
 	(void)snprintf(options, sizeof(options), "mode=755,size=%llu,nr_inodes=%d", (unsigned long long)bytes, INODES);
 	if (mount("furca", BASE, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0 || mkdir(ROOT, 0755) < 0)
 		return furca_fail(err, FURCA_E_ISOLATION, errno, "cannot mount a tmpfs for what is written");
+	/* A view of its own, without what will be mounted in it. */
+	r = furca_mount_tree(BASE, false, 0, &build->overlay->upper.top);
+	if (r < 0)
+		return furca_fail(err, FURCA_E_ISOLATION, -r, "cannot look at what is written");
 	/* pivot_root wants a mount point; where the root is split, nothing else makes it one. */
 	if (mount(ROOT, ROOT, NULL, MS_BIND, NULL) < 0)
 		return furca_fail(err, FURCA_E_ISOLATION, errno, "cannot bind the new root");
 	return 0;
+}
+
+/* Takes over `dir`. */
+static int keep_rebuilt(struct furca_overlay *overlay, const char *at, struct furca_fd *dir, const struct stat *st)
+{
+	struct furca_rebuilt *list = reallocarray(overlay->rebuilt, overlay->n_rebuilt + 1, sizeof(*list));
+
+	if (!list)
+		return -ENOMEM;
+	overlay->rebuilt = list;
+	struct furca_rebuilt *new = &list[overlay->n_rebuilt++];
+	*new = (struct furca_rebuilt){.at = strdup(at), .dir = furca_fd_take(dir), .mode = st->st_mode};
+	return new->at ? furca_upper_entries(new->dir.n, &new->entries) : -ENOMEM;
+}
+
+/* The directory `path` of the new root, and those below it, as far as no mount covers them. */
+static int note_rebuilt(struct furca_overlay *overlay, const char *path)
+{
+	char to[NEW_PATH];
+	struct stat raw, shown;
+	int r = target(to, sizeof(to), path);
+
+	if (r < 0)
+		return r;
+	FURCA_AUTO_FD struct furca_fd dir = furca_fd_own(
+		openat(overlay->upper.top.n, to + sizeof(BASE), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	if (dir.n < 0 || fstat(dir.n, &raw) < 0 || lstat(to, &shown) < 0)
+		return -errno;
+	if (raw.st_dev != shown.st_dev || raw.st_ino != shown.st_ino)
+		return 0;
+	r = furca_upper_note(&overlay->upper, to + sizeof(BASE));
+	if (r == 0)
+		r = keep_rebuilt(overlay, path, &dir, &raw);
+	const size_t own = overlay->n_rebuilt - 1;
+	for (size_t i = 0; r == 0; i++) {
+		const struct furca_buf *entries = &overlay->rebuilt[own].entries;
+		const struct furca_upper_entry *e = (const struct furca_upper_entry *)(const void *)entries->data + i;
+		char below[4096];
+
+		if (i == entries->len / sizeof(*e))
+			break;
+		if (S_ISDIR(e->st.st_mode) &&
+		    snprintf(below, sizeof(below), "%s/%s", path[1] ? path : "", e->name) < (int)sizeof(below))
+			r = note_rebuilt(overlay, below);
+	}
+	return r;
+}
+
+/* How everything stands before anything runs here. */
+static int note_upper(struct furca_overlay *overlay, struct furca_err *err)
+{
+	char path[64];
+	int r = note_rebuilt(overlay, "/");
+
+	for (size_t i = 0; r == 0 && i < overlay->n; i++) {
+		(void)snprintf(path, sizeof(path), "u%zu", i);
+		r = furca_upper_note_tree(&overlay->upper, path);
+	}
+	overlay->mark = furca_upper_mark(&overlay->upper);
+	return r < 0 ? furca_fail(err, FURCA_E_ISOLATION, -r, "cannot note what the cell's disk holds at first") : 0;
 }
 
 static int swap_root(struct furca_err *err)
@@ -304,7 +368,7 @@ static int swap_root(struct furca_err *err)
 
 int furca_overlay_build(const struct furca_overlay_args *args, struct furca_overlay *ret, struct furca_err *err)
 {
-	struct furca_overlay overlay = {.user_namespace = args->user_namespace};
+	struct furca_overlay overlay = {.user_namespace = args->user_namespace, .upper.top = FURCA_FD_NONE};
 	struct build build = {.args = args, .overlay = &overlay, .sys = FURCA_FD_NONE};
 	int r = 0;
 
@@ -317,6 +381,8 @@ int furca_overlay_build(const struct furca_overlay_args *args, struct furca_over
 		r = place_mount(&build, &build.mounts.list[i], err);
 	if (r == 0 && !furca_mounts_at(&build.mounts, "/dev"))
 		r = dev_at(&build, ROOT "/dev", err); /* a plain directory here: a container's, or a chroot */
+	if (r == 0)
+		r = note_upper(&overlay, err);
 	if (r == 0)
 		r = swap_root(err);
 	furca_mounts_done(&build.mounts);
@@ -336,5 +402,12 @@ void furca_overlay_done(struct furca_overlay *overlay)
 		furca_fd_done(&overlay->layers[i].upper);
 	}
 	free(overlay->layers);
-	*overlay = (struct furca_overlay){0};
+	for (size_t i = 0; i < overlay->n_rebuilt; i++) {
+		free(overlay->rebuilt[i].at);
+		furca_fd_done(&overlay->rebuilt[i].dir);
+		furca_buf_done(&overlay->rebuilt[i].entries);
+	}
+	free(overlay->rebuilt);
+	furca_upper_done(&overlay->upper);
+	*overlay = (struct furca_overlay){.upper.top = FURCA_FD_NONE};
 }

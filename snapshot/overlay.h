@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "snapshot/upper.h"
 
 struct furca_overlay_args {
 	bool user_namespace; /* ours is not the first: no trusted.* attributes, mounts that came along are locked */
@@ -31,9 +32,24 @@ struct furca_layer {
 	bool writable;
 };
 
+/*
+ * A directory of the new root that no mount covers: one that was rebuilt around mount points, or stands where something is left out. What is written there
+ * stays in it.
+ */
+struct furca_rebuilt {
+	char *at;
+	struct furca_fd dir; /* shows what it holds itself, not what is mounted there */
+	mode_t mode;
+	struct furca_buf entries; /* of struct furca_upper_entry, as it was built */
+};
+
 struct furca_overlay {
 	struct furca_layer *layers;
 	size_t n;
+	struct furca_rebuilt *rebuilt;
+	size_t n_rebuilt;
+	struct furca_upper upper; /* of all of them */
+	uint64_t mark;		  /* of that, before anything ran here */
 	size_t left_out; /* mounts that cannot be shown safely; the cell has empty directories in their place */
 	bool user_namespace;
 };

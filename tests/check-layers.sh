@@ -1,6 +1,6 @@
 #!/bin/sh
 # A room includes only rooms below it; of the engine, bridge sees engine.h and loop.h; the engine sees of snapshot probe.h,
-# clone.h (roles and barriers) and init.h, of langs lang.h; nothing of the engine links libpython.
+# clone.h (roles and barriers), init.h and upper.h, of langs lang.h; nothing of the engine links libpython.
 # Usage: check-layers.sh [SRCDIR [BUILDDIR]]. Exit status 1 if an arrow points the wrong way.
 top=${1:-${srcdir:-.}}
 build=${2:-.}
@@ -15,7 +15,7 @@ function room(path) {
 BEGIN {
 	height["base"] = 0; height["bridge/wire"] = 1; height["snapshot"] = 2
 	height["langs"] = 3; height["engine"] = 4; height["bridge"] = 5; height["bench"] = 6
-	seen["engine"] = "^(snapshot/(probe|clone|init)\\.h|snapshot/barrier\\.def|langs/lang\\.h)$"
+	seen["engine"] = "^(snapshot/(probe|clone|init|upper)\\.h|snapshot/barrier\\.def|langs/lang\\.h)$"
 	seen["bridge"] = "^engine/(engine|loop)\\.h$"
 }
 function complain(text) { printf "%s:%d: %s\n", FILENAME, FNR, text; bad++ }
@@ -36,7 +36,7 @@ function complain(text) { printf "%s:%d: %s\n", FILENAME, FNR, text; bad++ }
 	else if (height[to] > height[from])
 		complain(from " includes " path ", which is a room above it")
 	else if (from == "engine" && (to == "langs" || to == "snapshot") && path !~ seen["engine"])
-		complain("the engine sees runtimes only through langs/lang.h, and of snapshot probe.h, clone.h and init.h; not " path)
+		complain("the engine sees runtimes only through langs/lang.h, and of snapshot probe.h, clone.h, init.h and upper.h; not " path)
 	else if (from == "bridge" && to == "engine" && path !~ seen["bridge"])
 		complain("bridge sees two headers of the engine, engine.h and loop.h; not " path)
 	else if (from == "bridge" && to == "langs")

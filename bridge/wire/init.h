@@ -13,7 +13,7 @@
  *   EXITED      pid: uint  status: uint (as waitpid)  cpu_us: uint  max_rss_bytes: uint
  *   CELL_READY  held: uint (bits)  isolation: {str: str}   descriptors: [pidfd, control]   or  error: str
  *   CHANGED     added: [str]  modified: [str]  deleted: [str]  count: uint
- *   UPPER       inodes: uint        a cell's first frame: there is nothing to list while its file system has so many
- *               descriptors: [a directory of it, O_PATH]
+ *   UPPER       mark: uint  directories: bin (names, each with its NUL)     a cell's first frame: while these have that mark there
+ *               is nothing to list (snapshot/upper.h)                     descriptors: [the directory that they stand in, O_PATH]
  */
 #pragma once

@@ -5,6 +5,7 @@ As root the module's engine is root's; engines wrapped in `setpriv` and `unshare
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -101,6 +102,63 @@ def test_each_change_of_files_alone_is_listed(client, kind):
     files = read(client, f"import os; {code}; None")["changes"]["files"]
     got = {what: {os.path.basename(path) for path in files[what]} for what in ("added", "modified", "deleted") if files[what]}
     assert got == want and files["count"] == sum(map(len, want.values())), files
+
+
+BACK = "s = os.stat('c'); %s; os.utime('%s', ns=(s.st_atime_ns, s.st_mtime_ns))"
+UNSEEN = {  # what sizes, times and the number of files do not tell of; `{top}`: a directory that is a mount's
+    "content": (BACK % ("open('c', 'r+').write('CONTENT')", "c"), {"modified": {"c"}}),
+    "replaced": (BACK % ("open('t', 'w').write('CONTENT')", "t") + "; os.rename('t', 'c')", {"modified": {"c"}}),
+    "replaced by the same": (BACK % ("open('t', 'w').write('content')", "t") + "; os.rename('t', 'c')", {}),
+    "attribute": ("os.setxattr('c', 'user.a', b'1')", {"modified": {"c"}}),
+    "attribute of a directory": ("os.setxattr('empty', 'user.a', b'1')", {"modified": {"empty"}}),
+    "hard link": ("os.link('c', 't')", {"added": {"t"}}),
+    "target of a link": ("s = os.lstat('l'); os.unlink('l'); os.symlink('e', 'l'); os.utime('l', ns=(s.st_atime_ns, s.st_mtime_ns), follow_symlinks=False)",
+                         {"modified": {"l"}}),
+    "mode of the root": ("os.chmod('/', 0o711)", {"modified": {""}}),
+    "mode of a mount": ("os.chmod('/dev/shm', 0o711)", {"modified": {"shm"}}),
+    "file in the root": ("open('/furca-test-t', 'w').close()", {"added": {"furca-test-t"}}),
+    "directory in the root": ("os.makedirs('/furca-test-t/d')", {"added": {"furca-test-t", "d"}}),
+    "renamed in the root": ("os.rename('/bin', '/furca-test-t')", {"added": {"furca-test-t"}, "deleted": {"bin"}}),
+}
+
+
+@pytest.mark.parametrize("wrap", [[], ["unshare", "-r"]], ids=["root", "unshare -r"])
+def test_changes_that_leave_sizes_and_times_are_listed(new_engine, wrap):
+    if subprocess.run([*wrap, "true"]).returncode != 0:
+        pytest.skip("no user namespaces here")
+    if os.stat("/").st_uid != os.geteuid() or not os.path.islink("/bin") or not os.path.ismount("/dev/shm"):
+        pytest.skip("needs to be root, /bin to be a link and /dev/shm to be a mount")
+    client = new_engine(wrap=wrap).client()
+    do(client, "import os; open('c', 'w').write('content'); os.mkdir('empty'); os.symlink('c', 'l')")
+    try:
+        os.setxattr(tempfile.gettempdir(), "user.furca-test", b"")
+        os.removexattr(tempfile.gettempdir(), "user.furca-test")
+        attributes = True
+    except OSError:
+        attributes = False
+    for kind, (code, want) in UNSEEN.items():
+        if "attribute" in kind and not attributes:
+            continue
+        files = read(client, f"import os; {code}; None")["changes"]["files"]
+        got = {what: {os.path.basename(path) for path in files[what]} for what in ("added", "modified", "deleted") if files[what]}
+        assert got == want, (kind, files)
+
+
+def test_directories_made_for_a_user_beforehand_are_listed(new_engine):
+    """Somebody else's on the way to a home: a copy can change them, and takes no inode for it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to be root, to become an ordinary user")
+    with tempfile.TemporaryDirectory() as base:
+        os.makedirs(base + "/way/home")
+        os.chmod(base, 0o755)
+        become = 'chown -R 65533:65533 .. && exec setpriv --reuid=65533 --regid=65533 --clear-groups "$@"'
+        client = new_engine(wrap=("sh", "-c", become, "sh"), env={"HOME": base + "/way/home"}).client()
+        do(client, "import os")
+        for code, kind, path in (("os.rmdir(w + '/home'); os.rmdir(w)", "deleted", ""), ("os.chmod(w + '/home', 0o700)", "modified", "/home"),
+                                 ("os.chmod(w, 0o700)", "modified", ""), ("os.listdir(w)", "modified", None)):
+            files = read(client, f"w = {base + '/way'!r}; {code}; None")["changes"]["files"]
+            assert files[kind] == ([base + "/way" + path] if path is not None else []), (code, files)
+            assert files["count"] == len(files[kind]), (code, files)
 
 
 def test_files_keep_offsets_and_modes(client):

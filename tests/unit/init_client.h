@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statfs.h>
 
 #include "bridge/wire/frame.h"
 #include "bridge/wire/limits.h"
 #include "bridge/wire/pack.h"
 #include "snapshot/barriers.h"
 #include "snapshot/init.h"
+#include "snapshot/upper.h"
 
 static struct furca_proc init;
 static struct furca_fd init_control;
@@ -105,24 +105,21 @@ __attribute__((unused)) static bool init_cell(int control, unsigned namespaces, 
 	return false;
 }
 
-/* Takes what a cell with a disk of its own says first: a descriptor on what is written in it, and its inodes while nothing is. */
-__attribute__((unused)) static struct furca_fd init_upper(int control, uint64_t *ret_inodes)
+/* Takes what a cell with a disk of its own says first: what it writes to, and the mark of that while it has not. */
+__attribute__((unused)) static struct furca_upper init_upper(int control, uint64_t *ret_mark)
 {
 	struct furca_fd fds[2];
+	struct furca_upper upper = {.top = FURCA_FD_NONE};
+	struct furca_value names;
 	struct furca_frame_view frame = init_next(control, fds);
 
 	ck_assert_int_eq(frame.number, FURCA_INIT_UPPER);
-	*ret_inodes = number_of(frame, "inodes");
+	*ret_mark = number_of(frame, "mark");
+	ck_assert(furca_map_get(frame.body, "directories", &names));
+	ck_assert_int_eq(furca_buf_append(&upper.directories, names.bytes.at, furca_view_size(names.bytes)), 0);
 	ck_assert_int_eq(fds[1].n, -1);
-	return furca_fd_take(&fds[0]);
-}
-
-__attribute__((unused)) static uint64_t inodes_used(int fd)
-{
-	struct statfs fs;
-
-	ck_assert_int_eq(fstatfs(fd, &fs), 0);
-	return fs.f_files - fs.f_ffree;
+	upper.top = furca_fd_take(&fds[0]);
+	return upper;
 }
 
 /* Asks for changes; renders "A/path M/path D/path", sorted by kind, into `text`, returns the count. */
