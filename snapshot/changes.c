@@ -172,7 +172,7 @@ static void added(struct listing *listing, int upper, const char *name, int dept
 	FURCA_AUTO_FD struct furca_fd up =
 		furca_fd_own(openat(upper, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 
-	tell(listing, FURCA_CHANGE_ADDED);
+	tell(listing, FURCA_CHANGE_ADDED); /* also where it cannot be opened */
 	if (up.n >= 0 && depth < MAX_DEPTH)
 		walk(listing, up.n, -1, depth + 1);
 }
@@ -227,6 +227,7 @@ static void walk(struct listing *listing, int upper, int lower, int depth)
 	if (!dir) {
 		if (fd >= 0)
 			(void)close(fd);
+		tell(listing, FURCA_CHANGE_MODIFIED); /* what it holds cannot be told, but it is in the upper layer */
 		return;
 	}
 	rewinddir(dir);
@@ -263,8 +264,10 @@ static void rebuilt(struct listing *listing, const struct furca_rebuilt *was)
 
 	if (fstat(was->dir.n, &st) == 0 && st.st_mode != was->mode)
 		tell(listing, FURCA_CHANGE_MODIFIED);
-	if (furca_upper_entries(was->dir.n, &now) < 0)
+	if (furca_upper_entries(was->dir.n, &now) < 0) {
+		tell(listing, FURCA_CHANGE_MODIFIED);
 		return;
+	}
 	const struct furca_buf *const both[] = {&was->entries, &now};
 	for (size_t side = 0; side < FURCA_COUNT(both); side++) {
 		const struct furca_upper_entry *e = (const struct furca_upper_entry *)(const void *)both[side]->data;

@@ -201,6 +201,13 @@ static int processes(scmp_filter_ctx filter)
 	return r;
 }
 
+/* A cell's init runs as the same user, who may set its limits: without descriptors or memory it could not list what was written. */
+static int limits_of_init(scmp_filter_ctx filter)
+{
+	return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 2,
+				SCMP_A0(SCMP_CMP_MASKED_EQ, 0xffffffffU, 1), SCMP_A2(SCMP_CMP_NE, 0));
+}
+
 static int add_rules(scmp_filter_ctx filter, unsigned bits)
 {
 	int r = refuse_all(filter, always);
@@ -219,6 +226,8 @@ static int add_rules(scmp_filter_ctx filter, unsigned bits)
 		r = refuse_all(filter, ipc);
 	if (r == 0 && (bits & FURCA_FILTER_NO_OTHERS))
 		r = processes(filter);
+	else if (r == 0)
+		r = limits_of_init(filter);
 	return r;
 }
 

@@ -151,3 +151,17 @@ def test_a_copy_on_the_network_sends_nothing_once_it_is_answered(client):
             assert arrived() > 0
             time.sleep(0.02)
             assert arrived() == 0
+
+
+@pytest.mark.parametrize("wrap", [(), ("unshare", "-r")], ids=["root", "unshare -r"])
+def test_a_copy_cannot_keep_its_init_from_listing_files(new_engine, wrap):
+    """It may set the limits of a process of the same user: the list came back empty."""
+    client = new_engine(wrap=wrap).client()
+    client.python("import resource", session_name="s", state_mode="stateful")
+    for limit in ("NOFILE", "AS", "DATA", "FSIZE", "STACK"):
+        answer = client.python("open('f', 'w').write('x')\n"
+                               "try: resource.prlimit(1, resource.RLIMIT_%s, (1, 1)); print('set')\n"
+                               "except PermissionError: resource.prlimit(1, resource.RLIMIT_%s); resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))" % (limit, limit),
+                               session_name="s", state_mode="read_only")
+        assert answer["ok"] and answer["stdout"] == "", (limit, answer)
+        assert [path.rpartition("/")[2] for path in answer["changes"]["files"]["added"]] == ["f"], (limit, answer)
