@@ -4,7 +4,7 @@ libfurca_env_la_CPPFLAGS = $(AM_CPPFLAGS) $(SQLITE_CFLAGS) $(JANSSON_CFLAGS) -DF
 libfurca_env_la_LIBADD = $(SQLITE_LIBS) $(JANSSON_LIBS)
 libfurca_env_la_SOURCES = \
 	engine/env.c engine/env.h engine/env_private.h \
-	engine/env_build.c engine/env_method.c \
+	engine/env_build.c engine/env_method.c engine/env_vars.c \
 	engine/function.c engine/function.h engine/function_private.h \
 	engine/function_call.c engine/function_method.c \
 	engine/method.c engine/method.h \

@@ -37,6 +37,7 @@ libfurca_engine_la_SOURCES = \
 	engine/result.c \
 	engine/retire.c engine/retire.h \
 	engine/session.c engine/session.h \
+	engine/session_end.c \
 	engine/session_restore.c \
 	engine/session_state.c engine/session_state.h \
 	engine/stateless.c engine/stateless.h \

@@ -86,6 +86,22 @@ static void raise_low(struct furca_used_ids *used)
 	}
 }
 
+static int add_above(struct furca_used_ids *used, uint64_t id)
+{
+	if (used->n_above == used->cap) {
+		size_t cap = used->cap ? used->cap * 2 : 16;
+		uint64_t *above = realloc(used->above, cap * sizeof(*above));
+
+		if (!above)
+			return -ENOMEM;
+		used->above = above;
+		used->cap = cap;
+	}
+	used->above[used->n_above++] = id;
+	return 0;
+}
+
+/* 1 where it is used for the first time, 0 where it was used before, or -ENOMEM. */
 static int note_used(struct furca_registry *registry, const struct furca_key *key)
 {
 	struct furca_used_ids *used = find_used(registry, key->lang, key->venv);
@@ -102,18 +118,32 @@ static int note_used(struct furca_registry *registry, const struct furca_key *ke
 	for (size_t i = 0; i < used->n_above; i++)
 		if (used->above[i] == key->id)
 			return 0;
-	if (used->n_above == used->cap) {
-		size_t cap = used->cap ? used->cap * 2 : 16;
-		uint64_t *above = realloc(used->above, cap * sizeof(*above));
-
-		if (!above)
-			return -ENOMEM;
-		used->above = above;
-		used->cap = cap;
-	}
-	used->above[used->n_above++] = key->id;
+	if (add_above(used, key->id) < 0)
+		return -ENOMEM;
 	raise_low(used);
-	return 0;
+	return 1;
+}
+
+static void give_back(struct furca_registry *registry, const struct furca_key *key)
+{
+	struct furca_used_ids *used = find_used(registry, key->lang, key->venv);
+	size_t i = 0;
+
+	if (!used || key->id == 0)
+		return;
+	while (used->low > key->id + 1) { /* those between were used */
+		if (add_above(used, used->low - 1) < 0)
+			return;
+		used->low--;
+	}
+	if (used->low == key->id + 1) {
+		used->low--;
+		return;
+	}
+	while (i < used->n_above && used->above[i] != key->id)
+		i++;
+	if (i < used->n_above)
+		used->above[i] = used->above[--used->n_above];
 }
 
 int furca_registry_full(const struct furca_registry *registry, const struct furca_entry *keep, struct furca_err *err)
@@ -122,7 +152,8 @@ int furca_registry_full(const struct furca_registry *registry, const struct furc
 	char advice[FURCA_ERR_TEXT_MAX], venv[48] = "";
 
 	if (!other)
-		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0, "Start the engine with a higher max_sessions in its configuration.",
+		return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
+					  "Start the engine with a higher max_sessions in its configuration.",
 					  "%u sessions exist, which is the limit.", registry->count);
 	if (other->key.venv)
 		(void)snprintf(venv, sizeof(venv), " and venv_id=%llu", (unsigned long long)other->key.venv);
@@ -141,8 +172,10 @@ int furca_registry_add(struct furca_registry *registry, struct furca_entry *entr
 
 	if (registry->count >= registry->max)
 		return furca_registry_full(registry, NULL, err);
-	if (note_used(registry, &entry->key) < 0)
+	int r = note_used(registry, &entry->key);
+	if (r < 0)
 		return furca_fail(err, FURCA_E_MEMORY, 0, "no memory for another session");
+	entry->first_use = r > 0;
 	while (*last)
 		last = &(*last)->next;
 	*last = entry;
@@ -165,6 +198,14 @@ void furca_registry_remove(struct furca_registry *registry, struct furca_entry *
 	free((void *)entry->names);
 	entry->names = NULL;
 	entry->n_names = 0;
+}
+
+void furca_registry_undo(struct furca_registry *registry, struct furca_entry *entry)
+{
+	furca_registry_remove(registry, entry);
+	if (entry->first_use)
+		give_back(registry, &entry->key);
+	entry->first_use = false;
 }
 
 int furca_registry_bind(struct furca_registry *registry, struct furca_entry *entry, struct furca_view name)

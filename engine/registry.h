@@ -22,6 +22,7 @@ struct furca_entry {
 	struct furca_key key;
 	char **names; /* in the order of binding; the first is the one that is shown */
 	unsigned n_names;
+	bool first_use; /* of its id; set by furca_registry_add */
 	struct furca_entry *next;
 };
 
@@ -53,6 +54,9 @@ int furca_registry_add(struct furca_registry *registry, struct furca_entry *entr
 
 /* Takes it out and frees its names. Its id stays used. */
 void furca_registry_remove(struct furca_registry *registry, struct furca_entry *entry);
+
+/* The same for one that nobody was told of: where its id was used for it alone it is as if it never was (without memory it stays used). */
+void furca_registry_undo(struct furca_registry *registry, struct furca_entry *entry);
 
 /* Binds a name that is free, or is the entry's already. 0 or -ENOMEM. */
 int furca_registry_bind(struct furca_registry *registry, struct furca_entry *entry, struct furca_view name);

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +14,7 @@
 
 #include "base/banned.h"
 
-#define MAX_ATTEMPTS 3	 /* clones tried, where the zygote dies before they stand */
-#define CLOSE_US 1000000 /* for EXIT traps and atexit */
+#define MAX_ATTEMPTS 3 /* clones tried, where the zygote dies before they stand */
 
 static void pump(struct furca_session *session);
 
@@ -55,41 +53,6 @@ struct furca_session *furca_session_new(struct furca_engine *engine, const struc
 	s->owner = furca_engine_next(engine);
 	furca_commit_pristine(s);
 	return s;
-}
-
-static void session_free(struct furca_session *s)
-{
-	struct furca_engine *engine = s->engine;
-
-	for (struct furca_session **at = &engine->closing; *at; at = &(*at)->next_closing) {
-		if (*at == s) {
-			*at = s->next_closing;
-			break;
-		}
-	}
-	furca_loop_drop(engine->loop, &s->restore_op);
-	furca_loop_drop(engine->loop, &s->close_op);
-	furca_loop_drop(engine->loop, &s->pump_op);
-	furca_read_unpark(s);
-	furca_retire_end(s);
-	furca_commit_drop_all(s);
-	furca_host_drop(s->live);
-	engine->events.owner_gone(engine->user, s->owner);
-	furca_launch_end(s->launch);
-	furca_background_done(&s->background);
-	furca_buf_done(&s->parked_isolation);
-	furca_prefetch_done(&s->prefetch);
-	furca_buf_done(&s->note);
-	if (s->env_held)
-		furca_env_release(engine->envs, s->entry.key.venv);
-	void (*closed)(void *) = s->closed;
-	void *owner = s->closed_owner;
-	free(s);
-	if (closed)
-		closed(owner);
-	if (engine->registry.count == 0 && !engine->closing)
-		(void)malloc_trim(0); /* what many sessions needed is not kept for none */
-	furca_engine_check_stopped(engine);
 }
 
 static void woken(void *owner)
@@ -179,7 +142,7 @@ static void live_cloned(void *owner, struct furca_host *host, struct furca_view 
 		furca_host_drop(host);
 		s->live = NULL;
 		if (s->state == FURCA_S_CLOSING) {
-			session_free(s);
+			furca_session_free(s);
 		} else if (err->code == FURCA_E_GONE && s->start_attempts++ < MAX_ATTEMPTS) {
 			furca_session_step(s, FURCA_EV_EMPTY); /* the zygote has just died; another is started */
 			furca_session_wake(s);
@@ -385,7 +348,7 @@ static void pump(struct furca_session *s)
 	} while (s->pump_again && s->state != FURCA_S_CLOSING);
 	s->pumping = false;
 	if (was_for_nothing(s))
-		furca_session_close(s, NULL, NULL);
+		furca_session_undo(s);
 }
 
 /* What has changed lives in the process alone: whoever reads `committed` is to know. */
@@ -417,7 +380,7 @@ static void finish_refused(struct furca_session *s, struct furca_call *call)
 	call->created = false;
 	furca_call_finish(call);
 	if (alone)
-		furca_session_close(s, NULL, NULL);
+		furca_session_undo(s);
 	else
 		furca_session_wake(s);
 }
@@ -529,7 +492,7 @@ static void on_dead(void *owner, struct furca_host *host)
 	s->live = NULL;
 	if (s->state == FURCA_S_CLOSING) {
 		furca_host_drop(host);
-		session_free(s);
+		furca_session_free(s);
 		return;
 	}
 	if (s->state == FURCA_S_STARTING) {
@@ -557,66 +520,3 @@ static void on_dead(void *owner, struct furca_host *host)
 
 const struct furca_host_events furca_session_host_events = {
 	.ready = furca_session_snapshot_ready, .done = on_done, .dead = on_dead};
-
-static void close_late(void *owner)
-{
-	struct furca_session *s = owner;
-
-	s->close_op = FURCA_OP_NONE;
-	furca_host_kill(s->live);
-}
-
-static void close_later(void *owner)
-{
-	session_free(owner);
-}
-
-static void stop_calls(struct furca_session *s)
-{
-	struct furca_call *call = s->running;
-
-	while (s->first) {
-		struct furca_call *waiting = s->first;
-
-		waiting->stop = FURCA_STOP_NONE;
-		furca_call_stop(waiting, FURCA_STOP_CLOSE);
-	}
-	if (!call)
-		return;
-	s->running = s->recovering = NULL;
-	call->state = "lost";
-	call->stop = FURCA_STOP_CLOSE;
-	call->killed = true;
-	if (call->host) {
-		furca_call_died(call, call->host);
-		call->host = NULL;
-	}
-	furca_call_finish(call);
-}
-
-void furca_session_close(struct furca_session *s, void (*closed)(void *owner), void *owner)
-{
-	struct furca_engine *engine = s->engine;
-	bool busy = s->running != NULL;
-
-	furca_session_step(s, FURCA_EV_CLOSE);
-	s->closed = closed;
-	s->closed_owner = owner;
-	furca_lost_forget(s);
-	furca_registry_remove(&engine->registry, &s->entry);
-	s->next_closing = engine->closing;
-	engine->closing = s;
-	stop_calls(s);
-	furca_read_detach(s);
-	furca_read_unpark(s);
-	furca_commit_drop_all(s);
-	furca_loop_drop(engine->loop, &s->restore_op);
-	furca_loop_drop(engine->loop, &s->pump_op);
-	if (!s->live || s->live->dead) {
-		(void)furca_loop_defer(engine->loop, close_later, s, &s->close_op);
-		return;
-	}
-	if (busy || furca_host_tell(s->live, FURCA_HOST_CLOSE) < 0)
-		furca_host_kill(s->live);
-	(void)furca_loop_timer(engine->loop, furca_now_us() + CLOSE_US, close_late, s, &s->close_op);
-}

@@ -107,6 +107,12 @@ void furca_session_wake(struct furca_session *session);
  */
 void furca_session_close(struct furca_session *session, void (*closed)(void *owner), void *owner);
 
+/* Closes one that came of nothing: its number goes to the next. */
+void furca_session_undo(struct furca_session *session);
+
+/* One that is closing and whose process has ended. */
+void furca_session_free(struct furca_session *session);
+
 /* Runs a step of its state machine. */
 void furca_session_step(struct furca_session *session, enum furca_session_event event);
 

@@ -466,14 +466,17 @@ def test_what_only_the_host_can_judge(engine, way, mode):
 def test_what_the_host_refuses_leaves_nothing(engine):
     """Neither a session that was made for it, nor a name, nor the part of it that could be had; what others have stays."""
     wire = Wire(engine)
+    keep = {"language": "bash", "state_mode": "stateful", "session_name": "keep"}
+    number = wire.call("execute", **keep, code="x=1")["session"]["session_id"]
+    wire.call("close_session", language="bash", session_name="keep")
     for id, wrong in ONLY_THE_HOST.items():
         args = {"language": "python", "code": "1", "state_mode": "stateful", **wrong}
         answer = wire.ask("execute", {**args, "session_name": id})
         assert refused(answer) and answer["session"] is None and not answer["session_created"], answer
         assert wire.call("list_sessions")["sessions"] == [], id
         assert refused(wire.ask("execute", {**args, "on_error": "rollback"})) and wire.call("list_sessions")["sessions"] == [], id
-    keep = {"language": "bash", "state_mode": "stateful", "session_name": "keep"}
     there = wire.call("execute", **keep, code="cd /usr; n=1")["session"]["session_id"]
+    assert there == number + 1  # the numbers of those that were refused were never used
     wrong = {"cwd": "/tmp", "env_vars": {"FINE": "2", "UID": "5"}, "code": "true", "language": "bash", "state_mode": "stateful"}
     assert refused(wire.ask("execute", {**wrong, "session_id": there, "session_name": "second"}))
     assert [s["names"] for s in wire.call("list_sessions")["sessions"]] == [["keep"]]

@@ -36,6 +36,33 @@ START_TEST(ids_are_the_lowest_never_used)
 }
 END_TEST
 
+START_TEST(an_id_that_came_of_nothing_is_unused)
+{
+	struct furca_registry r;
+	struct furca_entry e[4];
+
+	memset(e, 0, sizeof(e));
+	furca_registry_init(&r, 20);
+	for (unsigned i = 0; i < 4; i++) {
+		e[i].key = (struct furca_key){lang("bash"), 0, i == 3 ? 9 : i + 1};
+		ck_assert_int_eq(furca_registry_add(&r, &e[i], NULL), 0);
+	}
+	furca_registry_undo(&r, &e[1]);
+	furca_registry_undo(&r, &e[3]);
+	ck_assert_uint_eq(furca_registry_free_id(&r, lang("bash"), 0), 2);
+	ck_assert_ptr_null(furca_registry_by_id(&r, &e[1].key));
+	ck_assert_int_eq(furca_registry_add(&r, &e[1], NULL), 0);
+	ck_assert_uint_eq(furca_registry_free_id(&r, lang("bash"), 0), 4);
+	furca_registry_remove(&r, &e[0]);
+	ck_assert_int_eq(furca_registry_add(&r, &e[0], NULL), 0); /* which was used before */
+	furca_registry_undo(&r, &e[0]);
+	ck_assert_uint_eq(furca_registry_free_id(&r, lang("bash"), 0), 4);
+	furca_registry_remove(&r, &e[1]);
+	furca_registry_remove(&r, &e[2]);
+	furca_registry_done(&r);
+}
+END_TEST
+
 START_TEST(names_belong_to_one_session)
 {
 	struct furca_registry r;
@@ -90,6 +117,7 @@ static void add(TCase *t)
 {
 	tcase_set_timeout(t, 4);
 	tcase_add_test(t, ids_are_the_lowest_never_used);
+	tcase_add_test(t, an_id_that_came_of_nothing_is_unused);
 	tcase_add_test(t, names_belong_to_one_session);
 	tcase_add_test(t, the_limit_holds);
 }
