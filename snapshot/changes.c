@@ -200,7 +200,9 @@ static void entry(struct listing *listing, int upper, int lower, const char *nam
 	size_t end = step(listing, name);
 	bool below = lower >= 0 && fstatat(lower, name, &low, AT_SYMLINK_NOFOLLOW) == 0;
 
-	if (end && fstatat(upper, name, &up, AT_SYMLINK_NOFOLLOW) == 0) {
+	if (!end) {
+		tell(listing, FURCA_CHANGE_MODIFIED); /* the directory, for what has no path that could be told */
+	} else if (fstatat(upper, name, &up, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (S_ISCHR(up.st_mode) && up.st_rdev == makedev(0, 0)) { /* a whiteout */
 			if (below)
 				tell(listing, FURCA_CHANGE_DELETED);

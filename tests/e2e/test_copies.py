@@ -144,6 +144,22 @@ def test_changes_that_leave_sizes_and_times_are_listed(new_engine, wrap):
         assert got == want, (kind, files)
 
 
+def test_a_change_too_deep_for_a_path_is_listed(client):
+    """As one of the last directory whose path can be told."""
+    way = """
+import os
+at = os.open('.', os.O_RDONLY)
+for _ in range(40):
+    %s
+    at = os.open('n' * 250, os.O_RDONLY, dir_fd=at)
+f = os.open('deep', os.O_RDWR | os.O_CREAT | os.O_APPEND, dir_fd=at)
+_ = os.write(f, b'x')
+"""
+    do(client, way % "os.mkdir('n' * 250, dir_fd=at)")
+    files = read(client, way % "pass")["changes"]["files"]
+    assert files["count"] == 1 and files["modified"][0].endswith("/" + "n" * 250), (files["count"], len(files["modified"]))
+
+
 def test_directories_made_for_a_user_beforehand_are_listed(new_engine):
     """Somebody else's on the way to a home: a copy can change them, and takes no inode for it."""
     if os.geteuid() != 0:
