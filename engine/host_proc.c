@@ -86,6 +86,7 @@ void furca_host_ended(struct furca_host *host, int status)
 	furca_stream_read_now(&host->control);
 	look_for_unread(host);
 	host->dead = true;
+	host->ending = true;
 	host->status = status;
 	furca_loop_drop(host->engine->loop, &host->pid_op);
 	furca_loop_drop(host->engine->loop, &host->late_op);
@@ -93,6 +94,7 @@ void furca_host_ended(struct furca_host *host, int status)
 	furca_host_fail_requests(host, "the process it was asked of has ended");
 	if (may_leave_processes(host))
 		furca_limits_sweep(host->engine, host->tag);
+	host->ending = false;
 	if (host->dropped) {
 		furca_host_free(host);
 		return;
@@ -462,6 +464,8 @@ void furca_host_drop(struct furca_host *host)
 	if (!host || host->dropped)
 		return;
 	host->dropped = true;
+	if (host->ending)
+		return; /* who is told of its end lets go of it: furca_host_ended frees it */
 	if (host->dead) {
 		furca_host_fail_requests(host, "the process it was asked of has ended");
 		furca_host_free(host);
