@@ -142,7 +142,9 @@ static void on_end(void *owner, int reason)
 
 	if (reason == -ECONNRESET)
 		host->unread = true;
-	expect_end(host);
+	/* One that is not known yet is still being asked for: the answer, or the end of who was asked, tells of its end, and must find it here. */
+	if (host->proc.pidfd.n >= 0)
+		expect_end(host);
 }
 
 /* From now on it can be signalled; its end may have been told already, which know_end looks up. */
@@ -154,6 +156,8 @@ void furca_host_know(struct furca_host *host, struct furca_proc proc)
 	if (host->kill_when_known && !host->attached)
 		(void)furca_proc_signal(&host->proc, SIGKILL);
 	(void)furca_loop_poll(host->engine->loop, host->proc.pidfd.n, POLLIN, on_pidfd, host, &host->pid_op);
+	if (host->control.ended)
+		expect_end(host);
 }
 
 void furca_host_know_end(struct furca_host *host)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from furcalib import eventually, processes
+from furcalib import Engine, eventually, processes
 
 
 def stateful(client, code, **args):
@@ -320,3 +320,48 @@ def test_a_cell_that_was_lived_in_serves_nobody_else(client, engine):
     assert stateful(client, "x", session_name="s")["result"] == 1
     client.call("close_all_sessions")
     assert eventually(lambda: home not in inits(engine).values())
+
+
+def stat_of(pid):
+    with open("/proc/%d/stat" % pid) as f:
+        return f.read().rsplit(")", 1)[1].split()
+
+
+def numbers(pid):
+    """Its pids, from outermost to innermost namespace."""
+    with open("/proc/%d/status" % pid) as f:
+        return next([int(n) for n in line.split()[1:]] for line in f if line.startswith("NSpid"))
+
+
+def test_a_snapshot_that_is_gone_before_it_was_known():
+    """It was freed by its channel's end, and once more by the end of the process that was to report it: which the engine heard of later, since a child of the session
+    held that one's channel, and the init was slow to say that it had ended."""
+    engine = Engine(env={"FURCA_FAULT": "clone_parent:2:stop"})  # the session's second commit; the zygote's second clone too
+    try:
+        client = engine.client()
+        code = "import os, time\nif os.fork() == 0:\n    time.sleep(30)\n    os._exit(0)\nos.getpid()"
+        session = client.python(code, session_name="s", state_mode="stateful")["result"]
+        client.python("x = 1", session_name="s", state_mode="stateful")
+        eventually(lambda: stat_of(session)[0] == "T")
+        init = next(pid for pid in engine.processes() if int(stat_of(pid)[1]) == engine.pid)
+        os.kill(init, signal.SIGSTOP)
+        for pid in [pid for pid in engine.processes() if numbers(pid)[1:] == [session]]:
+            os.kill(pid, signal.SIGKILL)
+        os.kill(session, signal.SIGKILL)
+        time.sleep(1)  # the engine waits 0.3 s for the init
+        os.kill(init, signal.SIGCONT)
+        call = client.start("execute", code="1", language="python", session_name="s", state_mode="stateful")
+        while not call.done():  # the zygote's clones are stopped once
+            for pid in engine.processes():
+                try:
+                    if stat_of(pid)[0] == "T":
+                        os.kill(pid, signal.SIGCONT)
+                except OSError:
+                    pass  # it has ended
+            time.sleep(0.05)
+        answer = call.wait()
+        assert answer["state"] == "lost" and "lost" in answer["error"], answer
+        assert client.python("x = 1; x", session_name="s", state_mode="stateful")["result"] == 1
+    finally:
+        engine.stop()
+        engine.clean()
