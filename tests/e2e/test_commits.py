@@ -334,8 +334,8 @@ def numbers(pid):
 
 
 def test_a_snapshot_that_is_gone_before_it_was_known():
-    """It was freed by its channel's end, and once more by the end of the process that was to report it: which the engine heard of later, since a child of the session
-    held that one's channel, and the init was slow to say that it had ended."""
+    """It was freed by its channel's end, and once more by the end of the process that was to report it. The engine heard of that one later,
+    since a child of the session held its channel, and the init was slow to say that it had ended."""
     engine = Engine(env={"FURCA_FAULT": "clone_parent:2:stop"})  # the session's second commit; the zygote's second clone too
     try:
         client = engine.client()
