@@ -4,14 +4,11 @@
  * death; a look at a table in a copy against in place.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/auto.h"
-#include "base/fd.h"
 #include "bench/bench.h"
 #include "bench/execute.h"
 #include "include/furca.h"

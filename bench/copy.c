@@ -120,12 +120,6 @@ static void plain_stop(const struct plain *plain)
 
 /* ---- lines ------------------------------------------------------------------------------------------------------------------ */
 
-/* About 210 bytes an entry: a list of two floats and its dict entry. */
-static void fill_dict(char *ret, size_t size, long megabytes)
-{
-	(void)snprintf(ret, size, "data = {i: [i * 0.5, i * 1.5] for i in range(%ld)}", megabytes * 1000000 / 210);
-}
-
 static int against_fork(struct furca_client *client, long megabytes, double goal, struct furca_bench_series series[2],
 			const char *const names[4])
 {
@@ -133,7 +127,7 @@ static int against_fork(struct furca_client *client, long megabytes, double goal
 	struct plain plain;
 	char fill[256];
 
-	fill_dict(fill, sizeof(fill), megabytes);
+	furca_bench_dict(fill, sizeof(fill), megabytes);
 	if (call(&session, fill, "stateful") < 0 || plain_start(&plain, fill) < 0)
 		return 1;
 	series[0] = (struct furca_bench_series){.name = names[1]};

@@ -29,6 +29,11 @@ int furca_bench_execute(struct furca_client *client, const struct furca_execute 
 	return r;
 }
 
+void furca_bench_dict(char *ret, size_t size, long megabytes)
+{
+	(void)snprintf(ret, size, "data = {i: [i * 0.5, i * 1.5] for i in range(%ld)}", megabytes * 1000000 / 210);
+}
+
 int furca_bench_open(const char *config, struct furca_client **ret, struct furca_error *err)
 {
 	char path[] = "/tmp/furca-bench-XXXXXX";

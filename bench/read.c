@@ -55,9 +55,7 @@ static int measure(struct furca_client *with, struct furca_client *without, long
 	};
 	char fill[256];
 
-	/* About 170 bytes an entry: a list of two floats and its dict entry. */
-	(void)snprintf(fill, sizeof(fill), "data = {i: [i * 0.5, i * 1.5] for i in range(%ld)}",
-		       megabytes * 1000000 / 210);
+	furca_bench_dict(fill, sizeof(fill), megabytes);
 	if (run(with, fill, "stateful") < 0 || run(without, fill, "stateful") < 0 ||
 	    furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? FEW : ROUNDS) < 0)
 		return 1;

@@ -9,8 +9,9 @@
 
 #define POOL 2		  /* of each kind */
 #define RETRY_US 30000000 /* after a cell could not be made */
-#define LATER_US                                                                                                       \
-	10000 /* while one is left: the look that took the other has its answer by then, and shares no CPU with the making */
+
+/* While one is left: the look that took the other has its answer by then, and shares no CPU with the making. */
+#define LATER_US 10000
 
 struct pool {
 	struct furca_cells *cells;

@@ -108,7 +108,7 @@ int furca_host_inspect(struct furca_host *host, const char *detail, const char *
 /* A frame without fields: PROMOTE, CLOSE. PROMOTE makes `ready` come again. 0 or -errno. */
 int furca_host_tell(struct furca_host *host, enum furca_frame frame);
 
-/* SIGKILL, now or as soon as it is known; its cell goes with it. One that attached itself is let go instead. `dead` still comes. */
+/* SIGKILL, now or as soon as it is known. One that attached itself is let go instead. `dead` still comes. */
 void furca_host_kill(struct furca_host *host);
 
 /* The same, with all that runs in its cell if that is its own. */

@@ -19,10 +19,7 @@
 static void pack_bool(msgpack_packer *pk, const char *key, bool value)
 {
 	furca_pack_text(pk, key);
-	if (value)
-		msgpack_pack_true(pk);
-	else
-		msgpack_pack_false(pk);
+	furca_pack_bool(pk, value);
 }
 
 static void done_free(struct furca_host_done *done)

@@ -137,21 +137,25 @@ static size_t count_variables(const struct inspection *in, SHELL_VAR **vars)
 static void pack_variables(struct inspection *in)
 {
 	FURCA_AUTO_FREE SHELL_VAR **vars = all_shell_variables();
-	size_t given = 0;
+	size_t n = count_variables(in, vars), given = 0;
+	FURCA_AUTO_FREE SHELL_VAR **old = calloc(n + 1, sizeof(SHELL_VAR *)); /* NULL: all count as made by calls */
 
 	pack_word(in, "variables");
-	msgpack_pack_map(&in->packer, count_variables(in, vars));
-	for (int pass = 0; pass < 2; pass++)
-		for (size_t i = 0; vars && vars[i]; i++)
-			if (wanted(in, vars[i]->name) && furca_bash_is_given(vars[i]) == pass) {
-				pack_variable(in, vars[i]);
-				given += pass;
-			}
+	msgpack_pack_map(&in->packer, n);
+	for (size_t i = 0; vars && vars[i]; i++) {
+		if (!wanted(in, vars[i]->name))
+			continue;
+		if (old && furca_bash_is_given(vars[i]))
+			old[given++] = vars[i];
+		else
+			pack_variable(in, vars[i]);
+	}
+	for (size_t i = 0; i < given; i++)
+		pack_variable(in, old[i]);
 	pack_word(in, "given");
 	msgpack_pack_array(&in->packer, given);
-	for (size_t i = 0; vars && vars[i]; i++)
-		if (wanted(in, vars[i]->name) && furca_bash_is_given(vars[i]))
-			pack_text(in, vars[i]->name);
+	for (size_t i = 0; i < given; i++)
+		pack_text(in, old[i]->name);
 }
 
 static void pack_functions(struct inspection *in)
