@@ -165,6 +165,7 @@ static int clone_into(struct furca_commit *commit, struct furca_init *cell, stru
 		 * its input, a port, a lock), whatever stands by to take the session's place.
 		 */
 		.barriers = FURCA_BARRIER_DESCRIPTORS,
+		.hot = furca_prefetch_allowed(commit->from),
 		.cell = cell,
 		.tag = furca_limits_new_tag(s->engine),
 		.label = label,

@@ -175,7 +175,7 @@ static int send_clone(struct furca_host *from, const struct furca_host_clone *ar
 		}
 		n_fds = 3;
 	}
-	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_CLONE, call, 4);
+	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_CLONE, call, 4 + args->hot);
 	furca_pack_text(&pk, "role");
 	msgpack_pack_uint64(&pk, args->role);
 	furca_pack_text(&pk, "barriers");
@@ -184,6 +184,10 @@ static int send_clone(struct furca_host *from, const struct furca_host_clone *ar
 	msgpack_pack_uint64(&pk, args->required);
 	furca_pack_text(&pk, "label");
 	furca_pack_text(&pk, args->label ? args->label : "");
+	if (args->hot) {
+		furca_pack_text(&pk, "hot");
+		furca_pack_bool(&pk, true);
+	}
 	(void)furca_frame_end(&buf, at, n_fds);
 	return furca_stream_send(&from->control, &buf, fds, n_fds);
 }

@@ -20,9 +20,9 @@ void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view pag
 }
 
 /* What is taken in vain must not bring a session to its limit of memory. */
-static bool limited(const struct furca_host *copy)
+bool furca_prefetch_allowed(const struct furca_host *host)
 {
-	return copy->memory_limit || (copy->cgroup && furca_cgroup_memory_limit(copy->cgroup));
+	return !host->memory_limit && !(host->cgroup && furca_cgroup_memory_limit(host->cgroup));
 }
 
 void furca_prefetch_tell(struct furca_prefetch *prefetch, struct furca_host *copy)
@@ -30,7 +30,7 @@ void furca_prefetch_tell(struct furca_prefetch *prefetch, struct furca_host *cop
 	FURCA_AUTO_BUF struct furca_buf frame = FURCA_BUF_INIT;
 	msgpack_packer pk;
 
-	if (prefetch->pages.len == 0 || prefetch->pages.failed || limited(copy))
+	if (prefetch->pages.len == 0 || prefetch->pages.failed || !furca_prefetch_allowed(copy))
 		return;
 	size_t at = furca_frame_begin(&frame, &pk, FURCA_HOST_WARM, 0, 1);
 	furca_pack_text(&pk, "pages");

@@ -3,10 +3,11 @@
  * many faults in spite of that tells anew; after a while all is forgotten, so that no copy goes on taking pages that nobody looks at. Sessions with a limit
  * of memory go without.
  *
- * Not for the session's own process after a commit: what a stateful call writes is mostly new memory, which is not shared with a snapshot, and of which
- * nothing follows for the next call.
+ * A session's own process learns by itself what it writes in every call, and takes that after each commit while it is idle (langs/hot.h).
  */
 #pragma once
+
+#include <stdbool.h>
 
 #include "base/buf.h"
 #include "bridge/wire/value.h"
@@ -26,5 +27,8 @@ void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view pag
 
 /* A parked copy stands. */
 void furca_prefetch_tell(struct furca_prefetch *prefetch, struct furca_host *copy);
+
+/* Whether pages may be taken in advance there. */
+bool furca_prefetch_allowed(const struct furca_host *host);
 
 void furca_prefetch_done(struct furca_prefetch *prefetch);

@@ -131,6 +131,7 @@ static void become_clone(struct furca_host *host, enum furca_clone_role role, st
 	host->attached = false;
 	host->cold = role == FURCA_CLONE_COPY || role == FURCA_CLONE_STATELESS;
 	host->generation++;
+	furca_hot_done(&host->hot);
 	furca_buf_clear(&host->out);
 	if (host->lang->cloned)
 		host->lang->cloned(host->data, role, report);
@@ -188,6 +189,18 @@ static void clone_args(struct furca_host *host, const struct furca_frame_view *f
 	ret->park_data = host->data;
 }
 
+/* Whether a commit begins, after which the session is to take its page faults in advance. */
+static bool learn_hot(struct furca_host *host, const struct furca_frame_view *frame, enum furca_clone_role role)
+{
+	bool hot = false;
+
+	(void)furca_map_bool(frame->body, "hot", &hot);
+	hot = hot && role == FURCA_CLONE_SNAPSHOT && !host->parked && !host->attached;
+	if (hot)
+		furca_hot_learn(&host->hot);
+	return hot;
+}
+
 static void handle_clone(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds,
 			 size_t n_fds)
 {
@@ -222,6 +235,7 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	}
 	if (host->lang->clone_begin)
 		host->lang->clone_begin(host->data, args.role);
+	bool hot = learn_hot(host, frame, args.role);
 	if (args.role == FURCA_CLONE_BRANCH || (args.barriers & FURCA_BARRIER_DESCRIPTORS))
 		furca_output_hold(&host->output, &places);
 	r = furca_clone(&args, &report, &pidfd, &err);
@@ -236,6 +250,8 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	}
 	if (host->lang->clone_end)
 		host->lang->clone_end(host->data);
+	if (r > 0 && hot)
+		furca_hot_commit(&host->hot);
 	if (r < 0)
 		send_not_cloned(host, frame->call, &err);
 	else
@@ -308,19 +324,22 @@ static void wait_message(struct furca_host *host)
 	/* One made on demand finds its call waiting already. */
 	if (host->cold && host->lang->warm && poll(&poll_control, 1, 0) == 0)
 		host->lang->warm(host->data);
-	if (host->parked || (!host->lang->idle_begin && !host->lang->idle_end && !host->lang->idle_signal))
+	if (host->parked ||
+	    (!host->hot.due && !host->lang->idle_begin && !host->lang->idle_end && !host->lang->idle_signal))
 		return; /* nothing to do around the wait: receiving waits by itself */
 	if (host->lang->idle_begin)
 		host->lang->idle_begin(host->data);
 	for (;;) {
 		char byte;
-		int r = poll(&poll_control, 1, -1);
+		int r = poll(&poll_control, 1, host->hot.due ? FURCA_HOT_IDLE_MS : -1);
 
 		/* Code has allowed itself fewer descriptors than poll is given. */
 		if (r < 0 && errno == EINVAL)
 			r = recv(host->control.n, &byte, 1, MSG_PEEK) < 0 ? -1 : 1;
 		if (r > 0 || (r < 0 && errno != EINTR))
 			break;
+		if (r == 0)
+			furca_hot_take(&host->hot);
 		host->stirred |= r < 0 && errno == EINTR;
 		if (r < 0 && errno == EINTR && host->lang->idle_signal)
 			host->lang->idle_signal(host->data);

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "bridge/wire/value.h"
+#include "langs/hot.h"
 #include "langs/output.h"
 #include "snapshot/clone.h"
 #include "snapshot/pages.h"
@@ -125,6 +126,7 @@ struct furca_host {
 	unsigned generation; /* counts clones on the way here: lanes of another generation are not
 				ours */
 	struct furca_output output;
+	struct furca_hot hot; /* a session's */
 	struct furca_buf in, out;
 };
 

@@ -50,8 +50,10 @@ static int scan_mapping(struct scan *scan, uint64_t start, uint64_t end)
 {
 	static uint64_t words[WORDS];
 
-	if (end - start > scan->left)
+	if (end - start > scan->left) {
+		scan->pages->cut = true;
 		return 0;
+	}
 	scan->left -= end - start;
 	while (start < end) {
 		size_t want = (size_t)FURCA_MIN((end - start) / scan->page, (uint64_t)WORDS);
@@ -66,8 +68,8 @@ static int scan_mapping(struct scan *scan, uint64_t start, uint64_t end)
 			if (words[i] & FILE_OR_SHARED)
 				(void)note(&scan->pages->mapped, &scan->mapped, FURCA_PAGES_MAPPED, start, scan->page);
 			else if (words[i] & EXCLUSIVE)
-				(void)note(&scan->pages->written, &scan->written, FURCA_PAGES_WRITTEN, start,
-					   scan->page);
+				scan->pages->cut |= !note(&scan->pages->written, &scan->written, FURCA_PAGES_WRITTEN,
+							  start, scan->page);
 		}
 	}
 	return 0;
@@ -80,7 +82,7 @@ int furca_pages_touched(struct furca_pages *ret)
 	char line[512];
 	int r = maps ? 0 : -errno;
 
-	*ret = (struct furca_pages){FURCA_BUF_INIT, FURCA_BUF_INIT};
+	*ret = (struct furca_pages){FURCA_BUF_INIT, FURCA_BUF_INIT, false};
 	struct scan scan = {
 		.pagemap = pagemap.n, .page = (uint64_t)sysconf(_SC_PAGESIZE), .left = LOOKED_AT, .pages = ret};
 	while (r == 0 && fgets(line, sizeof(line), maps)) {
@@ -99,20 +101,44 @@ int furca_pages_touched(struct furca_pages *ret)
 	return r;
 }
 
+static bool range_at(struct furca_view list, size_t i, struct furca_page_range *ret)
+{
+	if (i >= furca_view_size(list) / sizeof(*ret))
+		return false;
+	memcpy(ret, list.at + i * sizeof(*ret), sizeof(*ret));
+	return true;
+}
+
+void furca_pages_both(struct furca_view a, struct furca_view b, uint64_t max, struct furca_buf *ret)
+{
+	struct furca_page_range x, y;
+	size_t i = 0, k = 0;
+
+	while (range_at(a, i, &x) && range_at(b, k, &y)) {
+		struct furca_page_range both = {FURCA_MAX(x.start, y.start), FURCA_MIN(x.end, y.end)};
+
+		if (both.start < both.end) {
+			if (both.end - both.start > max || furca_buf_append(ret, &both, sizeof(both)) < 0)
+				return;
+			max -= both.end - both.start;
+		}
+		if (x.end < y.end)
+			i++;
+		else
+			k++;
+	}
+}
+
 void furca_pages_take(struct furca_view list, bool write)
 {
 	uint64_t left = write ? FURCA_PAGES_WRITTEN : FURCA_PAGES_MAPPED;
-	size_t n = FURCA_MIN(furca_view_size(list) / sizeof(struct furca_page_range), (size_t)FURCA_MAX_PAGE_RANGES);
+	struct furca_page_range range;
 	int off = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
 
 	/* Where a huge page could be had, a fault for one small page would take it: 512 times what the list says. */
-	if (n == 0 || off < 0 || (off == 0 && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0))
+	if (!range_at(list, 0, &range) || off < 0 || (off == 0 && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0))
 		return;
-
-	for (size_t i = 0; i < n; i++) {
-		struct furca_page_range range;
-
-		memcpy(&range, list.at + i * sizeof(range), sizeof(range));
+	for (size_t i = 0; i < FURCA_MAX_PAGE_RANGES && range_at(list, i, &range); i++) {
 		if (range.end <= range.start || range.end - range.start > left)
 			continue;
 		left -= range.end - range.start;

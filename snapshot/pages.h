@@ -23,6 +23,7 @@ struct furca_page_range {
 
 struct furca_pages {
 	struct furca_buf written, mapped; /* lists; freed with furca_pages_done */
+	bool cut;			  /* more pages are written than are listed */
 };
 
 /*
@@ -30,6 +31,9 @@ struct furca_pages {
  * 5 ms of work at that size, and leaves out what is beyond the limits. Not for two threads at once. 0 or -errno: /proc does not tell; the lists are empty then.
  */
 int furca_pages_touched(struct furca_pages *ret);
+
+/* Appends to `ret` the list of what is in both lists, `max` bytes of pages at most. */
+void furca_pages_both(struct furca_view a, struct furca_view b, uint64_t max, struct furca_buf *ret);
 
 /*
  * Takes the faults of a list: `write` makes the pages private, else they are mapped. What is not mapped here any more, what is no list and what is beyond the

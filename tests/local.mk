@@ -53,8 +53,8 @@ check-stress: all
 EXTRA_DIST += tests/stress/density.py tests/stress/fault_points.py tests/stress/kill_random.py
 
 # Tests that clone, or that look at descriptors and signals which a sanitizer's runtime changes.
-# test_pages counts page faults, of which a sanitizer takes its own.
-no_asan_tests = $(clone_tests) tests/unit/test_fds tests/unit/test_memory tests/unit/test_pages \
+# test_pages and test_hot count page faults, of which a sanitizer takes its own.
+no_asan_tests = $(clone_tests) tests/unit/test_fds tests/unit/test_hot tests/unit/test_memory tests/unit/test_pages \
 	tests/unit/test_privileges
 # AddressSanitizer and UndefinedBehaviorSanitizer, in a build folder of their own; unit tests, which clone no threads.
 check-asan:

@@ -33,6 +33,30 @@ def test_a_death_costs_the_call_only(client, name):
     assert stateful(client, "x", session_name="s")["result"] == [1, 2]
 
 
+COUNTED = """
+_before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+_n = sum(1 for one in data if one is not None)
+(_n, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - _before)
+"""
+
+
+def counted(client, **args):
+    """A call that writes to some 100 pages, for it counts references, and the page faults it had. After a pause, for the last commit to stand."""
+    time.sleep(0.05)
+    n, faults = stateful(client, COUNTED, session_name="s", **args)["result"]
+    assert n == 24_000
+    return faults
+
+
+def test_a_session_takes_the_faults_of_its_next_call_while_idle(client):
+    stateful(client, "import resource; data = [object() for i in range(24_000)]", session_name="s")
+    assert counted(client) > 80
+    assert eventually(lambda: counted(client) < 20, 20)
+    # A death leaves the snapshot, which has to learn it anew.
+    assert stateful(client, "import os; os._exit(1)", session_name="s")["state"] == "rolled_back"
+    assert eventually(lambda: counted(client) < 20, 20)
+
+
 def test_many_deaths_in_a_row(client):
     stateful(client, "n = 0", session_name="s")
     for i in range(40):

@@ -113,7 +113,7 @@ static void receive(int in, struct furca_buf *list)
 
 START_TEST(test_twin_takes_what_a_clone_told)
 {
-	struct furca_pages pages = {FURCA_BUF_INIT, FURCA_BUF_INIT};
+	struct furca_pages pages = {FURCA_BUF_INIT, FURCA_BUF_INIT, false};
 	int ends[2];
 
 	set_up();
@@ -193,8 +193,32 @@ START_TEST(test_huge_pages_are_not_taken)
 }
 END_TEST
 
+START_TEST(test_what_is_in_both_lists)
+{
+	const struct furca_page_range a[] = {{0x1000, 0x5000}, {0x8000, 0x9000}, {0xa000, 0xf000}},
+				      b[] = {{0x2000, 0x3000}, {0x4000, 0x6000}, {0x9000, 0xa000}, {0xb000, 0xc000}},
+				      both[] = {{0x2000, 0x3000}, {0x4000, 0x5000}, {0xb000, 0xc000}};
+	const struct furca_view x = {(const uint8_t *)a, (const uint8_t *)(a + 3)},
+				y = {(const uint8_t *)b, (const uint8_t *)(b + 4)};
+	struct furca_buf ret = FURCA_BUF_INIT;
+
+	furca_pages_both(x, y, UINT64_MAX, &ret);
+	ck_assert_uint_eq(ret.len, sizeof(both));
+	ck_assert_mem_eq(ret.data, both, sizeof(both));
+	furca_buf_clear(&ret);
+	furca_pages_both(y, x, 0x2000, &ret); /* what is more is left out */
+	ck_assert_uint_eq(ret.len, 2 * sizeof(*both));
+	ck_assert_mem_eq(ret.data, both, 2 * sizeof(*both));
+	furca_buf_clear(&ret);
+	furca_pages_both(x, (struct furca_view){y.at, y.at}, UINT64_MAX, &ret);
+	ck_assert_uint_eq(ret.len, 0);
+	furca_buf_done(&ret);
+}
+END_TEST
+
 static void add(TCase *tests)
 {
+	tcase_add_test(tests, test_what_is_in_both_lists);
 	tcase_add_test(tests, test_twin_takes_what_a_clone_told);
 	tcase_add_test(tests, test_other_lists_do_no_harm);
 	tcase_add_test(tests, test_huge_pages_are_not_taken);
