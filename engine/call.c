@@ -440,6 +440,10 @@ static void on_grace(void *owner)
 	struct furca_call *call = owner;
 
 	call->grace_op = FURCA_OP_NONE;
+	if (call->phase == FURCA_CALL_LISTING) {
+		furca_read_give_up(call);
+		return;
+	}
 	if (call->phase != FURCA_CALL_RUNNING)
 		return;
 	call->killed = true;
@@ -510,6 +514,8 @@ void furca_call_stop(struct furca_call *call, enum furca_stop why)
 				       &call->grace_op);
 		break;
 	case FURCA_CALL_LISTING:
+		furca_read_give_up(call);
+		break;
 	case FURCA_CALL_RECOVERY:
 	case FURCA_CALL_ENDED:
 		break; /* about to answer */

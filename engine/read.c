@@ -407,6 +407,21 @@ void furca_read_forget(struct furca_call *call)
 	call->cell = NULL;
 }
 
+void furca_read_give_up(struct furca_call *call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (call->method != FURCA_METHOD_inspect_session) {
+		(void)furca_buf_append_text(furca_call_suggest(call),
+					    "The files that it changed could not be listed in time.");
+		answer(call);
+		return;
+	}
+	(void)furca_fail_suggest(&err, FURCA_E_TIMEOUT, 0, "Inspect a name alone, or without detail.",
+				 "The session was not described in time.");
+	furca_call_refuse(call, &err);
+}
+
 void furca_read_detach(struct furca_session *s)
 {
 	struct furca_call *call = s->engine->calls;

@@ -149,6 +149,8 @@ void furca_read_unpark(struct furca_session *session);
 
 /* The call ends: what it had asked for a read is let go. */
 void furca_read_forget(struct furca_call *call);
+/* Answers a call in its LISTING phase without what it waits for, which does not come in time. Frees it. */
+void furca_read_give_up(struct furca_call *call);
 /* The session is closing: reads under way are ended. */
 void furca_read_detach(struct furca_session *session);
 

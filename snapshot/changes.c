@@ -11,13 +11,17 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #include "base/banned.h"
 
-#define MAX_DEPTH 200 /* of directories; a deeper tree counts as one change at that depth */
+#define MAX_DEPTH 200	    /* of directories; a deeper tree counts as one change at that depth */
+#define COMPARED_US 2000000 /* for all contents together: a call waits for its list */
 
 struct listing {
 	const struct furca_overlay *overlay;
 	uint64_t max, count;
+	int64_t compared_until; /* what is not compared by then counts as modified */
 	furca_change_fn *fn;
 	void *data;
 	size_t top; /* length of the layer's own path */
@@ -79,20 +83,36 @@ static bool has_attributes(int a, int b)
 	return true;
 }
 
-static bool same_bytes(int a, int b)
+/* Where the next bytes are that are not a hole in both; `size` where there are none. */
+static off_t next_data(int a, int b, off_t at, off_t size)
+{
+	off_t next = size;
+
+	for (int side = 0; side < 2; side++) {
+		off_t data = lseek(side ? b : a, at, SEEK_DATA);
+
+		if (data < 0 && errno != ENXIO)
+			return at; /* not every file system tells */
+		if (data >= 0 && data < next)
+			next = data;
+	}
+	return next;
+}
+
+/* Two files of the same size. */
+static bool same_bytes(const struct listing *listing, int a, int b, off_t size)
 {
 	static char bytes[2][65536];
 
-	for (off_t at = 0;;) {
+	for (off_t at = 0; (at = next_data(a, b, at, size)) < size;) {
 		ssize_t n = pread(a, bytes[0], sizeof(bytes[0]), at);
 
-		if (n < 0 || pread(b, bytes[1], sizeof(bytes[1]), at) != n ||
-		    memcmp(bytes[0], bytes[1], (size_t)n) != 0)
+		if (n <= 0 || pread(b, bytes[1], sizeof(bytes[1]), at) != n ||
+		    memcmp(bytes[0], bytes[1], (size_t)n) != 0 || furca_now_us() > listing->compared_until)
 			return false;
-		if (n == 0)
-			return true;
 		at += n;
 	}
+	return true;
 }
 
 /* Without a trace: nobody has read it. Directories of others refuse that, and need it only where they are listed. */
@@ -117,7 +137,8 @@ static bool own_data_below(const struct listing *listing, int fd, const char *na
 }
 
 /* The content and attributes of two files or directories that look the same: times can be set back. */
-static bool same_inside(const struct listing *listing, int upper, int lower, const char *name, bool directory)
+static bool same_inside(const struct listing *listing, int upper, int lower, const char *name, bool directory,
+			off_t size)
 {
 	FURCA_AUTO_FD struct furca_fd up = open_quietly(upper, name, directory);
 	FURCA_AUTO_FD struct furca_fd low = open_quietly(lower, name, directory);
@@ -132,7 +153,7 @@ static bool same_inside(const struct listing *listing, int upper, int lower, con
 		return true;
 	if (mark_of(listing, up.n, "metacopy"))
 		return own_data_below(listing, up.n, name);
-	return same_bytes(up.n, low.n);
+	return same_bytes(listing, up.n, low.n, size);
 }
 
 static bool same_link(int upper, int lower, const char *name)
@@ -155,13 +176,14 @@ static bool same_file(const struct listing *listing, int upper, const struct sta
 		      const char *name)
 {
 	if (S_ISDIR(a->st_mode) && S_ISDIR(b->st_mode))
-		return same_directory(listing, a, b) && same_inside(listing, upper, lower, name, true);
+		return same_directory(listing, a, b) && same_inside(listing, upper, lower, name, true, 0);
 	if (a->st_mode != b->st_mode || a->st_uid != b->st_uid || a->st_gid != b->st_gid || a->st_size != b->st_size ||
 	    a->st_mtim.tv_sec != b->st_mtim.tv_sec || a->st_mtim.tv_nsec != b->st_mtim.tv_nsec)
 		return false;
 	if (S_ISLNK(a->st_mode))
 		return same_link(upper, lower, name);
-	return S_ISREG(a->st_mode) ? same_inside(listing, upper, lower, name, false) : a->st_rdev == b->st_rdev;
+	return S_ISREG(a->st_mode) ? same_inside(listing, upper, lower, name, false, a->st_size)
+				   : a->st_rdev == b->st_rdev;
 }
 
 static void walk(struct listing *listing, int upper, int lower, int depth);
@@ -297,7 +319,8 @@ static void top(struct listing *listing, const struct furca_layer *layer)
 	struct stat up, low;
 
 	if (fstat(layer->upper.n, &up) == 0 && fstat(layer->lower.n, &low) == 0 &&
-	    (!same_directory(listing, &up, &low) || !same_inside(listing, layer->upper.n, layer->lower.n, ".", true)))
+	    (!same_directory(listing, &up, &low) ||
+	     !same_inside(listing, layer->upper.n, layer->lower.n, ".", true, 0)))
 		tell(listing, FURCA_CHANGE_MODIFIED);
 }
 
@@ -310,7 +333,8 @@ static bool begin(struct listing *listing, const char *at)
 
 uint64_t furca_changes_list(const struct furca_overlay *overlay, uint64_t max, furca_change_fn *fn, void *data)
 {
-	struct listing listing = {.overlay = overlay, .max = max, .fn = fn, .data = data};
+	struct listing listing = {
+		.overlay = overlay, .max = max, .compared_until = furca_now_us() + COMPARED_US, .fn = fn, .data = data};
 
 	for (size_t i = 0; i < overlay->n_rebuilt; i++)
 		if (begin(&listing, overlay->rebuilt[i].at))

@@ -1,4 +1,5 @@
 """Attacks on a running engine that once succeeded: what broke it must not break it again."""
+import os
 import socket
 import threading
 import time
@@ -165,3 +166,34 @@ def test_a_copy_cannot_keep_its_init_from_listing_files(new_engine, wrap):
                                session_name="s", state_mode="read_only")
         assert answer["ok"] and answer["stdout"] == "", (limit, answer)
         assert [path.rpartition("/")[2] for path in answer["changes"]["files"]["added"]] == ["f"], (limit, answer)
+
+
+def test_a_list_of_files_takes_bounded_time(engine, client):
+    """The bytes of a file that was only opened were compared, all of a hole's, and neither time-out nor cancel ended that."""
+    size = 1 << 43
+    client.python("for name in ('same', 'other'):\n"
+                  " with open(name, 'wb') as f: f.write(b'x'); f.truncate(%d)" % size, session_name="s", state_mode="stateful")
+    try:
+        answer = client.python("import os\n"
+                               "open('same', 'r+b').close()\n"
+                               "at = os.stat('other').st_mtime_ns\n"
+                               "f = open('other', 'r+b'); f.seek(%d); f.write(b'y'); f.close()\n"
+                               "os.utime('other', ns=(at, at))" % (size - 1), session_name="s", state_mode="read_only", timeout=30)
+    finally:
+        for name in ("same", "other"):
+            os.unlink(os.path.join(engine.workdir, name))
+    assert answer["ok"], answer
+    assert [path.rpartition("/")[2] for path in answer["changes"]["files"]["modified"]] == ["other"], answer["changes"]
+
+
+def test_an_inspection_of_what_stops_itself_can_be_cancelled(client):
+    """The cancel was confirmed, and the answer never came."""
+    client.python("import os, signal\n"
+                  "class Stop:\n"
+                  " def __repr__(self): os.kill(os.getpid(), signal.SIGSTOP); return 'on'\n"
+                  "stop = Stop()", session_name="s", state_mode="stateful")
+    pending = client.start("inspect_session", language="python", session_name="s", name="stop")
+    time.sleep(0.5)
+    assert pending.cancel()["cancelled"]
+    assert pending.wait(10)["error_type"] == "timeout"
+    assert client.python("1 + 1", session_name="s", state_mode="read_only")["result"] == 2
