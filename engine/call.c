@@ -165,7 +165,7 @@ void furca_call_answer(struct furca_call *call, const struct furca_buf *value)
 void furca_call_refuse(struct furca_call *call, const struct furca_err *err)
 {
 	FURCA_AUTO_BUF struct furca_buf result = FURCA_BUF_INIT;
-	bool execute = call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function;
+	bool execute = !furca_call_is_operation(call);
 
 	call->engine->stats.refused++;
 	furca_result_refusal(call->received.len ? furca_buf_view(&call->received) : furca_buf_view(&call->args),
@@ -180,6 +180,20 @@ static void on_deadline(void *owner)
 
 	call->deadline_op = FURCA_OP_NONE;
 	furca_call_stop(call, FURCA_STOP_TIMEOUT);
+}
+
+bool furca_call_is_operation(const struct furca_call *call)
+{
+	return call->method != FURCA_METHOD_execute && call->method != FURCA_METHOD_call_function;
+}
+
+void furca_call_bound(struct furca_call *call, int64_t us)
+{
+	struct furca_engine *engine = call->engine;
+
+	furca_loop_drop(engine->loop, &call->deadline_op);
+	(void)furca_loop_timer(engine->loop, furca_now_us() + FURCA_MIN(us, engine->default_timeout_us), on_deadline,
+			       call, &call->deadline_op);
 }
 
 static struct furca_call *call_new(struct furca_engine *engine, const struct furca_call_request *request)
@@ -476,7 +490,7 @@ static void stop_waiting(struct furca_call *call)
 		furca_session_unqueue(call->session, call);
 		furca_session_wake(call->session);
 	}
-	if (call->method != FURCA_METHOD_execute && call->method != FURCA_METHOD_call_function) {
+	if (furca_call_is_operation(call)) {
 		struct furca_err err = FURCA_ERR_INIT;
 
 		(void)furca_fail_suggest(&err, FURCA_E_TIMEOUT, 0, "Call again when calls under way have ended.",
@@ -491,8 +505,11 @@ void furca_call_stop(struct furca_call *call, enum furca_stop why)
 {
 	if (call->stop != FURCA_STOP_NONE && why != FURCA_STOP_CLOSE)
 		return; /* under way already */
-	if (call->session && call->session->running == call && call->phase == FURCA_CALL_WAITING)
+	if (call->session && call->session->running == call && call->phase == FURCA_CALL_WAITING) {
+		if (why == FURCA_STOP_TIMEOUT)
+			furca_operation_silent(call);
 		return; /* an operation that has begun is short, and ends by itself */
+	}
 	call->stop = why;
 	switch (call->phase) {
 	case FURCA_CALL_WAITING:

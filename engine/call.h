@@ -105,6 +105,12 @@ void furca_call_begin(struct furca_engine *engine, const struct furca_call_reque
 void furca_call_operation(struct furca_engine *engine, enum furca_method method, furca_client_id client, uint64_t msgid,
 			  struct furca_view args, struct furca_session *session);
 
+/* Not an execute or call_function: inspect_session, undo, checkpoint, restore, branch_session. */
+bool furca_call_is_operation(const struct furca_call *call);
+
+/* It has that long from now on, or the default time where that is less. */
+void furca_call_bound(struct furca_call *call, int64_t us);
+
 /* True where such an execute was under way; it is interrupted. */
 bool furca_call_cancel(struct furca_engine *engine, furca_client_id client, uint64_t msgid);
 void furca_calls_client_gone(struct furca_engine *engine, furca_client_id client);

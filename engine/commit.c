@@ -119,8 +119,7 @@ static void snapshot_dead(void *owner, struct furca_host *host)
 
 static const struct furca_host_events snapshot_events = {.dead = snapshot_dead};
 
-static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call,
-			     const struct furca_err *err);
+static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call);
 
 static void committed(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
 {
@@ -128,12 +127,12 @@ static void committed(void *owner, struct furca_host *host, struct furca_view bo
 	struct furca_session *s = commit->session;
 	struct furca_call *call = commit->call;
 
-	commit->call = NULL;
 	if (err) {
 		furca_log_err("engine", "snapshot", err);
 		if (call)
-			operation_stands(s, commit, call, err);
-		furca_commit_drop(s, commit);
+			furca_operation_give_up(call, err);
+		else
+			furca_commit_drop(s, commit);
 		furca_session_wake(s);
 		return;
 	}
@@ -141,10 +140,11 @@ static void committed(void *owner, struct furca_host *host, struct furca_view bo
 		furca_commit_drop(s, commit);
 		return;
 	}
+	commit->call = NULL;
 	commit->standing = true;
 	s->engine->stats.snapshots++;
 	if (call)
-		operation_stands(s, commit, call, NULL);
+		operation_stands(s, commit, call);
 	else if (commit == s->top)
 		furca_read_park(s);
 	furca_session_wake(s);
@@ -542,13 +542,8 @@ static void branch(struct furca_session *s, struct furca_call *call)
 	call->own_host = true;
 }
 
-static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call,
-			     const struct furca_err *err)
+static void operation_stands(struct furca_session *s, struct furca_commit *commit, struct furca_call *call)
 {
-	if (err) {
-		refuse(s, call, err);
-		return;
-	}
 	if (call->method == FURCA_METHOD_restore) {
 		go_back(s, call);
 		return;

@@ -14,7 +14,8 @@
 
 #include "base/banned.h"
 
-#define MAX_ATTEMPTS 3 /* clones tried, where the zygote dies before they stand */
+#define MAX_ATTEMPTS 3	      /* clones tried, where the zygote dies before they stand */
+#define OPERATION_US 30000000 /* from its beginning: a process that runs bounds what it is asked for to less */
 
 static void pump(struct furca_session *session);
 
@@ -119,7 +120,7 @@ static void start_failed(struct furca_session *s, const struct furca_err *err)
 		call = s->first; /* only reads wait */
 	if (call) {
 		furca_session_unqueue(s, call);
-		if (call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function) {
+		if (!furca_call_is_operation(call)) {
 			furca_call_fail_err(call, err);
 			if (lines)
 				furca_call_lines(call, lines);
@@ -254,7 +255,7 @@ static bool told_of_loss(struct furca_session *s, struct furca_call *call)
 
 static void run_stateful(struct furca_session *s, struct furca_call *call)
 {
-	bool operation = call->method != FURCA_METHOD_execute && call->method != FURCA_METHOD_call_function;
+	bool operation = furca_call_is_operation(call);
 
 	furca_session_unqueue(s, call);
 	if (!operation && told_of_loss(s, call)) {
@@ -264,6 +265,7 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
 	furca_session_step(s, FURCA_EV_CALL);
 	s->running = call;
 	if (operation) {
+		furca_call_bound(call, OPERATION_US);
 		furca_commit_operation(s, call);
 		return;
 	}
@@ -488,6 +490,10 @@ static void on_dead(void *owner, struct furca_host *host)
 	if (s->attached && s->state != FURCA_S_CLOSING) {
 		attached_gone(s);
 		return;
+	}
+	if (call && furca_call_is_operation(call) && call->phase == FURCA_CALL_WAITING) {
+		furca_operation_lost(call, "The session's process has ended.");
+		call = NULL;
 	}
 	s->live = NULL;
 	if (s->state == FURCA_S_CLOSING) {

@@ -136,6 +136,11 @@ void furca_commit_drop(struct furca_session *session, struct furca_commit *commi
 void furca_commit_operation(struct furca_session *session, struct furca_call *call);
 /* The restore that an operation asked for has ended. `state`: rolled_back or lost. */
 void furca_commit_operation_done(struct furca_session *session, struct furca_call *call, const char *state);
+/* Refuses and frees an operation that has begun: what it had asked for is let go of, and the session is idle again, unless it has come to another state. */
+void furca_operation_give_up(struct furca_call *call, const struct furca_err *err);
+/* The same for one whose process does not answer, and for one whose session or process has gone. */
+void furca_operation_silent(struct furca_call *call);
+void furca_operation_lost(struct furca_call *call, const char *why);
 /* The number of steps undo can go back. */
 unsigned furca_commit_depth(const struct furca_session *session);
 

@@ -73,7 +73,12 @@ static void stop_calls(struct furca_session *s)
 	}
 	if (!call)
 		return;
-	s->running = s->recovering = NULL;
+	s->recovering = NULL;
+	if (furca_call_is_operation(call)) {
+		furca_operation_lost(call, "The session was closed.");
+		return;
+	}
+	s->running = NULL;
 	call->state = "lost";
 	call->stop = FURCA_STOP_CLOSE;
 	call->killed = true;

@@ -15,10 +15,10 @@ static void restore_done(struct furca_session *s, const char *state)
 	if (call) {
 		call->state = state;
 		s->running = NULL;
-		if (call->method == FURCA_METHOD_execute || call->method == FURCA_METHOD_call_function)
-			furca_call_finish(call);
-		else
+		if (furca_call_is_operation(call))
 			furca_commit_operation_done(s, call, state);
+		else
+			furca_call_finish(call);
 	}
 	furca_session_wake(s);
 }

@@ -1,5 +1,6 @@
 """Attacks on a running engine that once succeeded: what broke it must not break it again."""
 import os
+import signal
 import socket
 import threading
 import time
@@ -197,3 +198,35 @@ def test_an_inspection_of_what_stops_itself_can_be_cancelled(client):
     assert pending.cancel()["cancelled"]
     assert pending.wait(10)["error_type"] == "timeout"
     assert client.python("1 + 1", session_name="s", state_mode="read_only")["result"] == 2
+
+
+def stopped_session(client):
+    """A session whose process stands still between two calls."""
+    os.kill(client.python("import os; os.getpid()", session_name="s", state_mode="stateful")["result"], signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("operation", [{"method": "branch_session", "new_name": "t"}, {"method": "checkpoint", "label": "l"}])
+def test_a_session_is_closed_while_an_operation_waits_for_its_process(new_engine, operation):
+    """The branch came for a call that had been freed: the engine died by SIGSEGV. The checkpoint was answered with ok."""
+    engine = new_engine()
+    client = engine.client()
+    stopped_session(client)
+    waiting = client.start(language="python", session_name="s", **operation)
+    time.sleep(0.2)
+    assert engine.client().call("close_session", language="python", session_name="s")["ok"]
+    answer = waiting.wait(10)
+    assert not answer["ok"] and answer["error"] == "The session was closed.", answer
+    assert client.python("1 + 1", state_mode="stateless")["result"] == 2
+    assert engine.stop() == 0
+
+
+def test_an_operation_does_not_wait_for_ever(new_engine, tmp_path):
+    """Nor what waits behind it."""
+    config = tmp_path / "config"
+    config.write_text('{"timeout_s": 1}')
+    client = new_engine("--config", str(config)).client()
+    stopped_session(client)
+    for operation in ({"method": "branch_session", "new_name": "t"}, {"method": "checkpoint", "label": "l"}):
+        assert client.call(language="python", session_name="s", timeout=20, **operation)["error_type"] == "timeout", operation
+    assert client.python("1", session_name="s", state_mode="stateful", timeout_s=1)["state"] in ("rolled_back", "lost")
+    assert client.python("2", session_name="s", state_mode="stateful")["result"] == 2
