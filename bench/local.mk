@@ -42,7 +42,8 @@ dist_benchexecutors_DATA = bench/safety/executors/adapter.py bench/safety/execut
 pkglibexec_SCRIPTS += furca-bench-speed
 CLEANFILES += furca-bench-speed
 benchspeeddir = $(pkglibexecdir)/bench/speed
-dist_benchspeed_DATA = bench/speed/curves.py bench/speed/peers.py bench/speed/run.py bench/speed/topics.py bench/speed/words.py
+dist_benchspeed_DATA = bench/speed/criu.py bench/speed/curves.py bench/speed/growth.py bench/speed/kept.py bench/speed/limits.py bench/speed/peers.py \
+	bench/speed/run.py bench/speed/topics.py bench/speed/words.py
 pkglibexec_PROGRAMS += furca-bench-start
 furca_bench_start_SOURCES = bench/start.c
 furca_bench_start_CPPFLAGS = $(AM_CPPFLAGS) -DFURCA_PYTHON=\"$(PYTHON)\"

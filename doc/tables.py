@@ -177,13 +177,17 @@ def bench_headline():
     with open(os.path.join(TOP, "bench", "results", "headline.txt"), encoding="utf-8") as f:
         wanted = [line.strip().split(": ", 1) for line in f if line.strip()]
     head, *records = results("speed")
+    missing = [w for w in wanted if not any(r["record"] == "line" and [r["bench"], r["name"]] == w for r in records)]
+    if missing:
+        sys.exit("bench/results/headline.txt names what the stored run lacks: " + "; ".join(map(": ".join, missing)))
     rows = []
     for bench, name in wanted:
         for r in records:
             if r["record"] == "line" and (r["bench"], r["name"]) == (bench, name):
                 over, under = r["over"], r.get("under")
                 rows.append((r.get("workload") or name, "%s: %s" % (over["name"], figure(over["median"], over["unit"])),
-                             "%s: %s" % (under["name"], figure(under["median"], under["unit"])) if under else "", "%.3g" % r.get("ratio", r.get("figure"))))
+                             "%s: %s" % (under["name"], figure(under["median"], under["unit"])) if under else "",
+                             "%.3g%s" % (r.get("ratio", r.get("figure")), ", noisy" if r["verdict"] == "NOISY" else "")))
     return table(("workload", "this", "against this", "ratio"), rows) + "\n\n" + measured_on(head["machine"], noise(records) + "; `furca bench` measures it on yours")
 
 

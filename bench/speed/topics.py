@@ -1,260 +1,252 @@
-"""The speed benchmark's topics that compare furca with what one would use in its place. Those of one room alone are programs in C beside this."""
-import os
+"""The speed benchmark's topics that compare furca with what one would use in its place. Those of one room alone are programs in C beside this;
+those that grow are in growth.py.
+"""
 import subprocess
 import time
 
-import furca
-
+import limits
+from growth import PAUSE, ROUNDS, Curve, commit, density, engine, grow, read, rollback, say, threads
 from peers import Peer
 from words import QUICK, Bench, Series
 
-ROUNDS = 7 if QUICK else 15
-PAUSE = 0.03  # an agent thinks between its calls; what furca does meanwhile has been done then
-FILL = "import numpy; x = numpy.random.default_rng(1).random(%d * 125_000); d = {i: [i] for i in range(%d * 100)}"  # half the megabytes each, nearly
+
+class Kernel:
+    """A Jupyter kernel, spoken to directly: cells can be sent while others run."""
+
+    def __init__(self, setup):
+        from jupyter_client.manager import start_new_kernel
+        self.manager, self.client = start_new_kernel(startup_timeout=60, kernel_name="python3", extra_arguments=["--IPKernelApp.log_level=CRITICAL"])
+        self.wait(self.send(setup))
+
+    def send(self, code):
+        return self.client.execute(code, store_history=False)
+
+    def wait(self, sent):
+        """Until that cell has been run. RuntimeError where it failed."""
+        while True:
+            message = self.client.get_shell_msg(timeout=60)
+            if message["parent_header"].get("msg_id") == sent:
+                if message["content"]["status"] != "ok":
+                    raise RuntimeError(message["content"].get("evalue", "the cell failed"))
+                return
+
+    def output(self, sent):
+        """The bytes that a cell writes to its standard output, which come beside its answer."""
+        size = 0
+        while True:
+            message = self.client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("msg_id") != sent:
+                continue
+            if message["msg_type"] == "stream":
+                size += len(message["content"]["text"])
+            elif message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                self.wait(sent)
+                return size
+
+    def close(self):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
 
 
-def engine(**options):
-    return furca.Engine(start=True, **options)
+def kernel(bench, setup):
+    """A Kernel, or None where it is told why there is none."""
+    try:
+        return Kernel(setup)
+    except (ImportError, RuntimeError, OSError) as error:
+        return bench.skip("Jupyter kernel", str(error))
 
 
-def pss(pid, below=True):
-    """Bytes of a process, and of all below it, shared pages by share."""
-    total, waiting = 0, [pid]
-    while waiting:
-        pid = waiting.pop()
-        try:
-            with open(f"/proc/{pid}/smaps_rollup") as file:
-                total += next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
-            with open(f"/proc/{pid}/task/{pid}/children") as file:
-                waiting += map(int, file.read().split()) if below else ()
-        except (OSError, StopIteration):
-            pass
-    return total
-
-
-def read(python):
-    """A look at a session, against its size."""
-    bench = Bench("read-growth", "bench read-growth: a look at a session, against the size of its state")
-    names = ["furca", "fork", "deepcopy", "pickle", "jupyter"]
-    for size in (8, 64, 256) if QUICK else (8, 64, 256, 1024):
-        peers, series = [], {}
-        try:
-            for name in names:
-                if name in ("deepcopy", "pickle", "jupyter") and size > 256:
-                    continue  # these are slow beyond use there, and hold the state two or three times
-                try:
-                    peer = Peer(name, python)
-                    peer.ask("setup", FILL % (size // 2, size // 2))
-                except (RuntimeError, OSError) as e:
-                    bench.skip(name, str(e))
-                    continue
-                peers.append(peer)
-                role = "furca" if name == "furca" else "limit" if name == "fork" else "peer"
-                series[name] = Series("%s, %d MB" % (peer.title, size), role=role, curve=peer.title, x=size, x_unit="MB of state")
-            few = max(3, ROUNDS // (1 if size < 100 else 3))
-            bench.rounds([(series[p.name], lambda p=p: p.look("len(x) + len(d)")) for p in peers], few, 1, PAUSE)
-        finally:
-            for peer in peers:
-                peer.close()
-        for name, goal in (("deepcopy", None), ("pickle", None), ("jupyter", None), ("fork", None)):
-            if name in series and "furca" in series:
-                bench.say("%s / furca, %d MB" % (series[name].curve, size), "len() of an array and a dict, read-only, %d MB of state" % size,
-                          series[name], series["furca"], goal, False)
-    return bench.end()
+LIST, LOOK = "x = list(range(100000))", "len(x)"
+DEEP_LOOK = "import copy; len(copy.deepcopy(x))"  # what a notebook's user would do to keep a look from changing anything
 
 
 def mvcc(python):
     """A look while the session is busy, and how long a Jupyter kernel makes one wait."""
     bench = Bench("mvcc", "bench mvcc: a look while the session is busy")
+    sleep = "import time; time.sleep(0.15)"
+    idle, busy, theirs = Series("look at an idle session"), Series("look at a busy session"), Series("Jupyter, look at a busy kernel", role="peer")
+    forked = Series("plain fork() of an idle process", role="limit")
+    peer, jupyter = Peer("fork", python, LIST), kernel(bench, LIST)
     with engine() as e:
         session = e.session("busy")
-        session.run("x = list(range(100000))")
-        idle, busy = Series("look at an idle session"), Series("look at a busy session")
+        session.run(LIST)
 
-        def look():
-            session.read("len(x)")
-
-        def look_busy():
-            call = session.submit("import time; time.sleep(0.15)")
+        def while_busy(begin, look, end):
+            """Microseconds that a look takes which comes 20 ms after a call of 150 ms."""
+            call = begin()
             time.sleep(0.02)
             start = time.perf_counter()
             look()
             took = (time.perf_counter() - start) * 1e6
-            call.result()
+            end(call)
             time.sleep(PAUSE)
             return took
 
-        bench.rounds([(idle, look), (busy, look_busy)], ROUNDS, 2, PAUSE)
-        bench.say("busy / idle", "len() of a list, while the session sleeps 0.15 s in a call", busy, idle, 1.5)
+        tasks = [(idle, lambda: session.read(LOOK)),
+                 (busy, lambda: while_busy(lambda: session.submit(sleep), lambda: session.read(LOOK), lambda call: call.result())),
+                 (forked, lambda: peer.look(LOOK))]
+        if jupyter:
+            tasks.append((theirs, lambda: while_busy(lambda: jupyter.send(sleep), lambda: jupyter.wait(jupyter.send(DEEP_LOOK)), lambda call: None)))
+        bench.rounds(tasks, ROUNDS, 2, PAUSE)
+    peer.close()
+    bench.say("busy / idle", "len() of a list, while the session sleeps 0.15 s in a call", busy, idle, 1.5, limit=forked)
+    if jupyter:
+        jupyter.close()
+        bench.say("Jupyter kernel / furca, busy", "the same; a kernel runs one cell after the other", theirs, busy, None, False, forked)
     return bench.end()
 
 
 def burst(python):
     """Looks that come at once."""
     bench = Bench("burst", "bench burst: looks at one session that come at once", pin=False)
-    peer = Peer("fork", python)
-    peer.ask("setup", "x = list(range(100000))")
+
+    def furca_at_once(session, n):
+        start = time.perf_counter()
+        for call in [session.submit(LOOK, "read_only") for _ in range(n)]:
+            call.result()
+        return (time.perf_counter() - start) * 1e6 / n
+
+    def kernel_at_once(it, n):
+        start = time.perf_counter()
+        for sent in [it.send(DEEP_LOOK) for _ in range(n)]:
+            it.wait(sent)
+        return (time.perf_counter() - start) * 1e6 / n
+
+    class Lent:
+        """One session for all points: its close() is for the end."""
+
+        def __init__(self, it):
+            self.it = it
+
+        def close(self):
+            pass
+
+    peer, jupyter = Peer("fork", python, LIST), kernel(bench, LIST)
     with engine() as e:
         session = e.session("burst")
-        session.run("x = list(range(100000))")
-        for n in (1, 4, 16, 64):
-            mine = Series("%d looks at once" % n, "us a look", curve="furca, at once", x=n, x_unit="looks")
-            theirs = Series("%d plain forks one by one" % n, "us a look", "limit", "plain fork(), one by one", n, "looks")
-
-            def at_once(n=n):
-                start = time.perf_counter()
-                calls = [session.submit("len(x)", "read_only") for _ in range(n)]
-                for call in calls:
-                    call.result()
-                return (time.perf_counter() - start) * 1e6 / n
-
-            def one_by_one(n=n):
-                return sum(peer.look("len(x)") for _ in range(n)) / n
-
-            bench.rounds([(mine, at_once), (theirs, one_by_one)], max(3, ROUNDS // 2), 1, PAUSE)
-            bench.say("at once / plain fork, %d" % n, "%d read-only len(), submitted together" % n, mine, theirs, limit=theirs)
+        session.run(LIST)
+        mine, forks, cells = "furca, at once", "plain fork(), one by one", "Jupyter, deep copies"
+        curves = [Curve(mine, "furca", lambda n, there: Lent(session), lambda lent, n: furca_at_once(lent.it, n)),
+                  Curve(forks, "limit", lambda n, there: Lent(peer), lambda lent, n: sum(lent.it.look(LOOK) for _ in range(n)) / n)]
+        if jupyter:
+            curves.append(Curve(cells, "peer", lambda n, there: Lent(jupyter), lambda lent, n: kernel_at_once(lent.it, n)))
+        for n, series in grow(bench, curves, (1, 4, 16, 64), "looks", lambda n: max(3, ROUNDS // 2), "us a look"):
+            what = "%d read-only len(), submitted together" % n
+            say(bench, "at once / plain fork, %d" % n, what, series, mine, forks, limit=forks)
+            say(bench, "Jupyter / at once, %d" % n, what, series, cells, mine, None, False, forks)
     peer.close()
+    if jupyter:
+        jupyter.close()
     return bench.end()
 
 
-def rollback(python):
-    """From the session's death to its next answer, with its state; a Jupyter kernel must be started and filled again."""
-    bench = Bench("rollback-growth", "bench rollback-growth: from the death of a session to its next answer, state and all")
-    for size in (8, 64) if QUICK else (8, 64, 256, 1024):
-        mine = Series("furca, %d MB" % size, curve="furca", x=size, x_unit="MB of state")
-        theirs = Series("new process, loaded anew, %d MB" % size, role="peer", curve="new process, loaded anew", x=size, x_unit="MB of state")
-        with engine(raise_errors=False) as e:
-            session = e.session("dies")
-            session.run(FILL % (size // 2, size // 2))
-
-            def die():
-                session.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-                answer = session.run("len(x)")
-                if answer.value != size // 2 * 125000:
-                    raise RuntimeError("the state is gone: %r" % answer)
-
-            def again():
-                subprocess.run([python, "-c", FILL % (size // 2, size // 2)], check=True)
-
-            bench.rounds([(mine, die), (theirs, again)], max(3, ROUNDS // 3), 1, 0.1)
-            bench.say("loaded anew / rolled back, %d MB" % size, "SIGKILL in a call, then len() of the state", theirs, mine, None, False)
-    bench.skip("CRIU", criu())
-    return bench.end()
+MEGABYTES = 30
+WRITER = "import os; block = b'x' * (1 << 20)"
+WRITE = "for _ in range(%d): os.write(1, block)" % MEGABYTES
+# The seed of many a tool: lines of JSON to a Python that runs each and answers.
+JSON_LINES = """
+import json, sys
+names = {}
+for line in sys.stdin:
+    exec(json.loads(line)["code"], names)
+    print(json.dumps({"ok": True}), flush=True)
+"""
 
 
-def criu():
-    """Why checkpoints by CRIU are not measured here."""
-    try:
-        done = subprocess.run(["criu", "check"], capture_output=True, text=True)
-        return "`criu check`: " + (done.stderr or done.stdout).strip().split("\n")[-1] if done.returncode else "it would work here, but has no driver yet"
-    except OSError:
-        return "criu is not installed"
+def rate(run):
+    """MB/s of a function that moves the output."""
+    start = time.perf_counter()
+    run()
+    return MEGABYTES * 1.048576 / (time.perf_counter() - start)
 
 
 def bulk(python):
     """Much output, and many small calls in flight."""
     bench = Bench("bulk", "bench bulk: much output, and many small calls")
-    megabytes = 30
-    mine, limit = Series("furca, output", "MB/s"), Series("a pipe, output", "MB/s", "limit")
     with engine() as e:
         session = e.session("bulk")
-        session.run("import os; block = b'x' * (1 << 20)")
-
-        def output():
-            start = time.perf_counter()
-            session.run("for _ in range(%d): os.write(1, block)" % megabytes)
-            return megabytes * 1.048576 / (time.perf_counter() - start)
-
-        def pipe():
-            start = time.perf_counter()
-            code = "import os; b = b'x' * (1 << 20)\nfor _ in range(%d): os.write(1, b)" % megabytes
-            with subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE, bufsize=0) as child:
-                while child.stdout.read(1 << 20):
-                    pass
-            return megabytes * 1.048576 / (time.perf_counter() - start)
-
-        bench.rounds([(mine, output), (limit, pipe)], ROUNDS, 1)
-        bench.say("output / a bare pipe's", "%d MB written to stdout" % megabytes, mine, limit, limit=limit)
-        one, many = Series("calls one by one", "us a call"), Series("100 calls in flight", "us a call")
-
-        def one_by_one():
-            start = time.perf_counter()
-            for _ in range(100):
-                session.run("None")
-            return (time.perf_counter() - start) * 1e4
-
-        def in_flight():
-            start = time.perf_counter()
-            for call in [session.submit("None") for _ in range(100)]:
-                call.result()
-            return (time.perf_counter() - start) * 1e4
-
-        bench.rounds([(one, one_by_one), (many, in_flight)], ROUNDS, 1)
-        bench.say("in flight / one by one", "100 stateful calls of None", many, one)
+        session.run(WRITER)
+        bulk_output(bench, python, session)
+        bulk_calls(bench, python, session)
     return bench.end()
 
 
-def density(python):
-    """Memory of many sessions with snapshots, against kernels."""
-    bench = Bench("density-growth", "bench density-growth: memory of many small sessions, with a snapshot and a parked copy each", pin=False)
-    counts = (1, 5, 20) if QUICK else (1, 5, 20, 50, 100)
-    config = "/tmp/furca-bench-density-%d.json" % os.getpid()
-    with open(config, "w") as file:
-        file.write('{"max_sessions": 200}')
-    try:
-        with engine(options=["--config", config]) as e:
-            pid = e._private.process.pid
-            base, there = pss(pid), 0
-            for n in counts:
-                for i in range(there, n):
-                    e.session("s%d" % i).run("x = %d" % i)
-                there = n
-                time.sleep(0.5)
-                series = Series("%d sessions" % n, "MB a session", curve="furca", x=n, x_unit="sessions")
-                for _ in range(3):
-                    series.values.append((pss(pid) - base) / n / 1e6)
-                bench.print(series)
-        bench.say("a session's share, %d sessions" % counts[-1], "Pss of the engine and all below it, without the empty engine's", series)
-    finally:
-        os.unlink(config)
-    kernel = Series("a Jupyter kernel", "MB a session", "peer", "Jupyter kernel", 1, "sessions")
-    try:
-        peer = Peer("jupyter", python)
-        peer.ask("setup", "x = 1")
-        kernel.values = [(pss(peer.process.pid) - pss(peer.process.pid, False)) / 1e6]
-        peer.close()
-        bench.print(kernel)
-        bench.say("Jupyter kernel / furca session", "memory of a session with one small object", kernel, series, None, False)
-    except (RuntimeError, OSError, StopIteration) as e:
-        bench.skip("Jupyter kernel", str(e))
-    return bench.end()
+def bulk_output(bench, python, session):
+    mine, limit, theirs = Series("furca, output", "MB/s"), Series("a pipe, output", "MB/s", "limit"), Series("Jupyter, output", "MB/s", "peer")
+    jupyter = kernel(bench, "block = 'x' * (1 << 20)")
+
+    def pipe():
+        with subprocess.Popen([python, "-c", WRITER + "\n" + WRITE], stdout=subprocess.PIPE, bufsize=0) as child:
+            while child.stdout.read(1 << 20):
+                pass
+
+    def cell():
+        size = jupyter.output(jupyter.send("for _ in range(%d): print(block, end='')" % MEGABYTES))
+        if size != MEGABYTES << 20:
+            raise RuntimeError("%d bytes of %d have come" % (size, MEGABYTES << 20))
+
+    tasks = [(mine, lambda: rate(lambda: session.run(WRITE))), (limit, lambda: rate(pipe))]
+    bench.rounds(tasks + ([(theirs, lambda: rate(cell))] if jupyter else []), ROUNDS, 1)
+    bench.say("output / a bare pipe's", "%d MB written to stdout" % MEGABYTES, mine, limit, limit=limit)
+    if jupyter:
+        bench.say("output / a Jupyter kernel's", "%d MB written to stdout" % MEGABYTES, mine, theirs, None, False, limit)
+        jupyter.close()
+
+
+def bulk_calls(bench, python, session):
+    one, many = Series("calls one by one", "us a call"), Series("100 calls in flight", "us a call")
+    lines, echo = Series("JSON lines, one by one", "us a call", "peer"), Series("a byte over a pipe and back", "us a call", "limit")
+    bare = limits.Echo()
+    child = subprocess.Popen([python, "-c", JSON_LINES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+
+    def each(run):
+        start = time.perf_counter()
+        for _ in range(100):
+            run()
+        return (time.perf_counter() - start) * 1e4
+
+    def line():
+        child.stdin.write(b'{"code": "None"}\n')
+        child.stdout.readline()
+
+    def in_flight():
+        start = time.perf_counter()
+        for call in [session.submit("None") for _ in range(100)]:
+            call.result()
+        return (time.perf_counter() - start) * 1e4
+
+    bench.rounds([(one, lambda: each(lambda: session.run("None"))), (many, in_flight), (lines, lambda: each(line)),
+                  (echo, lambda: each(bare.run))], ROUNDS, 1)
+    bench.say("in flight / one by one", "100 stateful calls of None", many, one, limit=echo)
+    bench.say("one by one / JSON lines", "100 stateful calls of None; JSON lines keep no snapshot and separate no output", one, lines, limit=echo)
+    bare.close()
+    child.stdin.close()
+    child.wait()
 
 
 STEPS = [("stateful", "import numpy, pandas; df = pandas.DataFrame({'k': numpy.arange(400_000) % 97, 'v': numpy.arange(400_000.0)})")] + [
     ("look", "df.groupby('k').v.sum().round().head(3).to_dict()"), ("look", "df.sort_values('v', ascending=False, inplace=True); float(df.v.iloc[0])"),
     ("stateful", "df['w'] = df.v * 2; len(df)"), ("look", "del df['w']; list(df)"), ("look", "df.v.describe().round(1).to_dict()"),
-    ("look", "df.pivot_table(index='k', values='v').shape")] * 3
+    ("look", "df.pivot_table(index='k', values='v').shape")] * (1 if QUICK else 3)
 
 
 def trace(python):
     """An agent's afternoon: a frame is loaded, looked at on trial, changed, looked at."""
     bench = Bench("trace", "bench trace: an agent loads a frame, tries things on it without keeping them, changes it: %d calls" % len(STEPS))
-    names = ["furca", "deepcopy", "pickle", "jupyter"]
-    series = {n: None for n in names}
+    names, series = ["furca", "deepcopy", "pickle", "jupyter"], {}
 
-    def run(name):
+    def run(name, in_place=False):
         peer = Peer(name, python)
         try:
-            peer.ask("setup", "pass")
             total = 0.0
             for kind, code in STEPS:
-                total += peer.ask("observe" if kind == "stateful" else "read_only", code)["ms"]
+                total += peer.ask("observe" if in_place or kind == "stateful" else "read_only", code)["ms"]
                 time.sleep(0.01)
             return total
         finally:
             peer.close()
 
-    fresh = Series("a fresh process each time", "ms", "peer")
+    fresh, in_place = Series("a fresh process each time", "ms", "peer"), Series("all in place, nothing kept apart", "ms", "limit")
 
     def from_scratch():
         done, start = [], time.perf_counter()
@@ -267,12 +259,11 @@ def trace(python):
     for name in names:
         series[name] = Series({"furca": "furca", "deepcopy": "deep copies", "pickle": "pickle to one-shot processes", "jupyter": "Jupyter, deep copies"}[name],
                               "ms", "furca" if name == "furca" else "peer")
-    tasks = [(series[n], lambda n=n: run(n)) for n in names] + ([] if QUICK else [(fresh, from_scratch)])
-    bench.rounds(tasks, 3, 0)
-    for name in names[1:]:
-        bench.say("%s / furca" % series[name].name, "%d calls on a frame of 400,000 rows, all of them" % len(STEPS), series[name], series["furca"], None, False)
-    if fresh.values:
-        bench.say("a fresh process each time / furca", "the same", fresh, series["furca"], None, False)
+    bench.rounds([(series[n], lambda n=n: run(n)) for n in names] + [(fresh, from_scratch), (in_place, lambda: run("fork", True))], 3, 1)
+    what = "%d calls on a frame of 400,000 rows, all of them" % len(STEPS)
+    for other in [*(series[n] for n in names[1:]), fresh]:
+        bench.say("%s / furca" % other.name, what, other, series["furca"], None, False, in_place)
+    bench.say("furca / all in place", "the same; in place the looks change the session", series["furca"], in_place, limit=in_place)
     return bench.end()
 
 
@@ -282,31 +273,16 @@ def start(python):
     mine, shell = Series("furca, stateless None"), Series("furca, stateless bash")
     bare, bash = Series("python -c pass", role="peer"), Series("bash -c :", role="peer")
     fork = Series("fork and wait", role="limit")
-
-    def forks():
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0)
-        os.waitpid(pid, 0)
-
     with engine() as e:
         bench.rounds([(mine, lambda: e.python("None", state_mode="stateless")), (shell, lambda: e.bash(":", state_mode="stateless")),
                       (bare, lambda: subprocess.run([python, "-c", "pass"])), (bash, lambda: subprocess.run(["bash", "-c", ":"])),
-                      (fork, forks)], ROUNDS, 3, PAUSE)
+                      (fork, limits.fork)], ROUNDS, 3, PAUSE)
     bench.say("python -c pass / stateless", "a fresh interpreter, nothing done", bare, mine, None, False, fork)
     bench.say("bash -c : / stateless bash", "a fresh shell, nothing done", bash, shell, None, False, fork)
-    try:
-        kernel = Series("a Jupyter kernel, ready", role="peer")
-        for _ in range(3):
-            begun = time.perf_counter()
-            peer = Peer("jupyter", python)
-            peer.ask("setup", "1")
-            kernel.values.append((time.perf_counter() - begun) * 1e6)
-            peer.close()
-        bench.print(kernel)
-        bench.say("a Jupyter kernel / stateless", "until the first answer", kernel, mine, None, False)
-    except (RuntimeError, OSError) as error:
-        bench.skip("a Jupyter kernel", str(error))
+    ready, again = Series("a Jupyter kernel, ready", role="peer"), Series("furca, stateless None, again")
+    with engine() as e:
+        bench.rounds([(ready, lambda: Peer("jupyter", python, "1").close()), (again, lambda: e.python("None", state_mode="stateless"))], 3, 1, PAUSE)
+    bench.say("a Jupyter kernel / stateless", "until the first answer", ready, again, None, False, fork)
     return bench.end()
 
 
@@ -314,9 +290,16 @@ def shell(python):
     """A stateful bash call against a shell that pexpect drives, and a new one."""
     bench = Bench("shell", "bench shell: a bash call against a shell on a terminal, driven by pexpect, and a new bash")
     mine, new = Series("furca, stateful `:`"), Series("bash -c :", role="peer")
+    piped = Series("`:` over bare pipes", role="limit")
     with engine() as e:
         session = e.session("shell", "bash")
-        tasks = [(mine, lambda: session.run(":")), (new, lambda: subprocess.run(["bash", "-c", ":"]))]
+        bare = subprocess.Popen(["bash", "--norc", "--noprofile"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+
+        def marker():
+            bare.stdin.write(b":\necho @end@0\n")
+            bare.stdout.readline()
+
+        tasks = [(mine, lambda: session.run(":")), (new, lambda: subprocess.run(["bash", "-c", ":"])), (piped, marker)]
         driven = None
         try:
             from pexpect import replwrap
@@ -325,53 +308,11 @@ def shell(python):
         except Exception as error:  # pexpect says what fails in many ways
             bench.skip("pexpect", "%s: %s" % (type(error).__name__, error))
         bench.rounds(tasks, 4 * ROUNDS, 5)
-    bench.say("bash -c : / furca", "a command that does nothing", new, mine, None, False)
+        bare.stdin.close()
+        bare.wait()
+    bench.say("bash -c : / furca", "a command that does nothing", new, mine, None, False, piped)
     if driven:
-        bench.say("pexpect / furca", "a command that does nothing", driven, mine, None, False)
-    return bench.end()
-
-
-def threads(python):
-    """A look at a session with many threads, against a plain fork, which loses them."""
-    bench = Bench("threads-growth", "bench threads-growth: a look at a session, against the number of its threads")
-    for n in (1, 8, 64):
-        setup = "import threading; e = threading.Event(); x = bytearray(50_000_000); x[:] = b'x' * len(x)\n"
-        setup += "ts = [threading.Thread(target=e.wait, daemon=True) for _ in range(%d)]; [t.start() for t in ts]" % (n - 1)
-        series, peers = [], [Peer("furca", python), Peer("fork", python)]
-        try:
-            for peer, role, curve in zip(peers, ("furca", "limit"), ("furca", "plain fork(), threads lost")):
-                peer.ask("setup", setup)
-                series.append(Series("%s, %d threads" % (peer.title, n), role=role, curve=curve, x=n, x_unit="threads"))
-            bench.rounds([(s, lambda p=p: p.look("len(x)")) for s, p in zip(series, peers)], ROUNDS, 2, PAUSE)
-            bench.say("furca / plain fork, %d threads" % n, "len() of 50 MB, read-only", series[0], series[1], limit=series[1])
-        finally:
-            for peer in peers:
-                peer.close()
-    return bench.end()
-
-
-def commit(python):
-    """What keeping snapshots costs a stateful call, against the size of the session."""
-    bench = Bench("commit-growth", "bench commit-growth: a stateful call with a snapshot after it, against the size of the session")
-    for size in (8, 64) if QUICK else (8, 64, 256, 1024):
-        engines, tasks = [], []
-        config = "/tmp/furca-bench-commit-%d.json" % os.getpid()
-        try:
-            for word in ("auto", "off"):
-                with open(config, "w") as file:
-                    file.write('{"snapshots": "%s"}' % word)
-                e = engine(options=["--config", config])
-                engines.append(e)
-                session = e.session("s")
-                session.run(FILL % (size // 2, size // 2))
-                name = "with snapshots" if word == "auto" else "without"
-                tasks.append((Series("%s, %d MB" % (name, size), curve=name, x=size, x_unit="MB of state"), lambda s=session: s.run("x[0] += 1; y = 1")))
-            bench.rounds(tasks, 3 * ROUNDS, 3, PAUSE)
-            bench.say("with snapshots / without, %d MB" % size, "x[0] += 1, a pause between calls", tasks[0][0], tasks[1][0])
-        finally:
-            for e in engines:
-                e.close()
-            os.unlink(config)
+        bench.say("pexpect / furca", "a command that does nothing", driven, mine, None, False, piped)
     return bench.end()
 
 

@@ -13,8 +13,8 @@ QUICK = os.environ.get("FURCA_BENCH_QUICK", "0") not in ("", "0")
 class Bench:
     """One benchmark: says its machine, then series and lines; `status` is the exit status they come to."""
 
-    def __init__(self, name, title, pin=True):
-        self.name, self.status = name, 0
+    def __init__(self, name, title, pin=True, timed=True):
+        self.name, self.status, self.timed = name, 0, timed  # what is not timed may be concluded on a noisy machine
         self.cpu = -1
         self.before = os.sched_getaffinity(0)
         if pin:
@@ -38,39 +38,57 @@ class Bench:
             with open(path, "a") as file:
                 file.write(json.dumps({"record": kind, "bench": self.name, **fields}) + "\n")
 
-    def skip(self, name, reason):
+    def skip(self, name, reason, **where):
+        """What is not measured, and why. `where`: curve, x and x_unit, for a growth curve that ends before that point."""
         print("  %s: skipped, %s" % (name, reason), flush=True)
-        self.record("skipped", name=name, reason=reason)
+        self.record("skipped", name=name, reason=reason, **where)
 
     def rounds(self, tasks, rounds, warm_up=2, between=0.0):
-        """Runs (series, function) in turn, round by round; a function returns the figure as a float; of others the time is taken, in us."""
+        """Runs (series, function) in turn, round by round; a function returns the figure as a float; of others the time is taken, in us.
+        A peer that raises is left out from then on: its series is empty, and a record says why."""
         for i in range(-warm_up, rounds):
             for series, run in tasks:
+                if series.failed:
+                    continue
                 if between:
                     time.sleep(between)
                 start = time.perf_counter()
-                value = run()
-                value = value if isinstance(value, float) else (time.perf_counter() - start) * 1e6
+                try:
+                    value = run()
+                except Exception as e:  # a peer fails in its own ways
+                    if series.role == "furca":
+                        raise
+                    series.failed, series.values = "%s: %s" % (type(e).__name__, e), []
+                    continue
+                took = time.perf_counter() - start
+                series.seconds = max(series.seconds, took)
                 if i >= 0:
-                    series.values.append(value)
+                    series.values.append(value if isinstance(value, float) else took * 1e6)
         for series, _ in tasks:
-            self.print(series)
+            if not series.failed:
+                self.print(series)
+            elif series.curve:
+                self.skip(series.name, series.failed, curve=series.curve, x=series.x, x_unit=series.x_unit)
+            else:
+                self.skip(series.name, series.failed)
 
     def print(self, series):
         print("  %-40s min %9.1f  median %9.1f  max %9.1f %s  (%d rounds)" % (series.name, *series.three(), series.unit, len(series.values)), flush=True)
         self.record("series", **series.fields())
 
     def say(self, name, workload, over, under=None, goal=None, at_most=True, limit=None):
-        """A line with its verdict: PASS, MISS, NOISY, or - without a goal."""
-        each = [a / b for a, b in zip(over.values, under.values)] if under else over.values
+        """A line with its verdict: PASS, MISS, NOISY (with or without a goal), or - without one."""
+        each = [a / b for a, b in zip(over.values, under.values)] if under else over.values  # none where one of the two has failed
         if not each:
             return self.skip(name, "nothing was measured")
         value = over.median() / under.median() if under else over.median()
-        steady = self.noise <= NOISE_MAX and not (under and quartile(under.values, 75) > 2 * quartile(under.values, 25))
+        steady = (self.noise <= NOISE_MAX or not self.timed) and not (under and quartile(under.values, 75) > 2 * quartile(under.values, 25))
         met = goal is None or (value <= goal if at_most else value >= goal)
-        verdict = "-" if goal is None else "NOISY" if not steady else "PASS" if met else "MISS"
+        verdict = "NOISY" if not steady else "-" if goal is None else "PASS" if met else "MISS"
         low, high = quartile(each, 25), quartile(each, 75)
-        told = ", goal %s %g: %s" % ("at most" if at_most else "at least", goal, verdict) if goal is not None else ""
+        told = ", %s %.1f %s" % (limit.name, limit.median(), limit.unit) if limit and limit.values else ""
+        told += ", goal %s %g: %s" % ("at most" if at_most else "at least", goal, verdict) if goal is not None else ""
+        told += " (nothing can be said)" if verdict == "NOISY" else ""
         print("  %s: %.2f%s (middle half of the rounds %.2f to %.2f)%s" % (name, value, "" if under else " " + over.unit, low, high, told), flush=True)
         fields = {"name": name, "workload": workload, ("ratio" if under else "figure"): float("%.4g" % value),
                   "spread": [float("%.4g" % low), float("%.4g" % high)], "verdict": verdict, "over": over.fields()}
@@ -79,7 +97,7 @@ class Bench:
         if goal is not None:
             fields.update(sense="at most" if at_most else "at least", goal=goal)
         for key, series in (("under", under), ("limit", limit)):
-            if series:
+            if series and series.values:
                 fields[key] = series.fields()
         self.record("line", **fields)
         one = {"MISS": 1, "NOISY": 77}.get(verdict, 0)
@@ -91,7 +109,7 @@ class Bench:
 class Series:
     def __init__(self, name, unit="us", role="furca", curve=None, x=None, x_unit=None):
         self.name, self.unit, self.role, self.curve, self.x, self.x_unit = name, unit, role, curve, x, x_unit
-        self.values = []
+        self.values, self.failed, self.seconds = [], None, 0.0  # seconds: the longest round, with what is not counted
 
     def median(self):
         return statistics.median(self.values)
