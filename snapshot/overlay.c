@@ -21,7 +21,8 @@
 #define BASE "/sys"
 #define ROOT BASE "/root"
 #define DEFAULT_UPPER ((uint64_t)2 << 30)
-#define INODES 400000 /* of all upper layers: bounds names as upper_bytes bounds contents */
+enum { LOOKED_UP = 6 }; /* places: temporary directories, the working directory, the home directory */
+#define INODES 400000	/* of all upper layers: bounds names as upper_bytes bounds contents */
 #define NEW_PATH 8192
 
 struct build {
@@ -366,6 +367,16 @@ static int swap_root(struct furca_err *err)
 	return 0;
 }
 
+/* A path's first look-up in an overlay costs a copy's start as much as its mount namespaces; those it begins with are looked up here. */
+static void look_up(const char *const *places)
+{
+	struct stat st;
+
+	for (size_t i = 0; places && i < LOOKED_UP && places[i]; i++)
+		(void)stat(places[i], &st);
+	(void)stat("/dev/null", &st);
+}
+
 int furca_overlay_build(const struct furca_overlay_args *args, struct furca_overlay *ret, struct furca_err *err)
 {
 	struct furca_overlay overlay = {.user_namespace = args->user_namespace, .upper.top = FURCA_FD_NONE};
@@ -385,6 +396,8 @@ int furca_overlay_build(const struct furca_overlay_args *args, struct furca_over
 		r = note_upper(&overlay, err);
 	if (r == 0)
 		r = swap_root(err);
+	if (r == 0)
+		look_up(args->places);
 	furca_mounts_done(&build.mounts);
 	furca_fd_done(&build.sys);
 	if (r < 0)
