@@ -53,5 +53,5 @@ furca_bench_capability_SOURCES = bench/capability.c
 furca_bench_capability_CPPFLAGS = $(AM_CPPFLAGS) -DFURCA_PYTHON=\"$(PYTHON)\"
 furca_bench_capability_LDADD = libfurca-bench.la libfurca-client.la libfurca-engine.la libfurca-wire.la libfurca-base.la $(URING_LIBS) $(MSGPACK_LIBS)
 pkglibexec_PROGRAMS += furca-bench-copy
-furca_bench_copy_SOURCES = bench/copy.c bench/copy.h bench/copy_clone.c
-furca_bench_copy_LDADD = libfurca-bench.la libfurca-client.la libfurca-snapshot.la -lpthread
+furca_bench_copy_SOURCES = bench/copy.c bench/copy.h bench/copy_clone.c bench/copy_warm.c bench/host.c bench/host.h
+furca_bench_copy_LDADD = libfurca-bench.la libfurca-client.la libfurca-lang.la libfurca-snapshot.la -lpthread
