@@ -493,8 +493,13 @@ static void stop_waiting(struct furca_call *call)
 	if (furca_call_is_operation(call)) {
 		struct furca_err err = FURCA_ERR_INIT;
 
-		(void)furca_fail_suggest(&err, FURCA_E_TIMEOUT, 0, "Call again when calls under way have ended.",
-					 "The session did not become free in time.");
+		if (call->stop == FURCA_STOP_CLOSE)
+			(void)furca_fail_suggest(&err, FURCA_E_GONE, 0, "Create the session again.",
+						 "The session was closed.");
+		else
+			(void)furca_fail_suggest(&err, FURCA_E_TIMEOUT, 0,
+						 "Call again when calls under way have ended.",
+						 "The session did not become free in time.");
 		furca_call_refuse(call, &err);
 		return;
 	}

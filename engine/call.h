@@ -70,6 +70,7 @@ struct furca_call {
 	unsigned depth; /* calls that wait for this one, over lanes */
 	bool client_gone, created, retried, rolled_back;
 	bool bound;   /* it gave its session one more name */
+	uint64_t nth; /* of those that its session was asked for */
 	bool refused; /* by its host: no code ran, and nothing has changed */
 	unsigned attempts;
 

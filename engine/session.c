@@ -83,6 +83,7 @@ int furca_session_enqueue(struct furca_session *s, struct furca_call *call, stru
 	s->last = &call->queue_next;
 	call->queue_next = NULL;
 	s->queued++;
+	call->nth = ++s->asked;
 	pump(s);
 	return 0;
 }
@@ -367,21 +368,24 @@ static void note_hindrance(const struct furca_session *s, struct furca_call *cal
 			       (const char *)remedy.at);
 }
 
-/* Its host would not begin it: it leaves nothing behind, no session that was made for it alone and no name. */
+/*
+ * Its host would not begin it: it leaves nothing behind, no session that was made for it and no name. Unless others have come to the session meanwhile: what
+ * they did, or were told of, is in it and under that name.
+ */
 static void finish_refused(struct furca_session *s, struct furca_call *call)
 {
-	bool alone = call->created && !s->first;
+	bool alone = call->nth == s->asked, created = call->created;
 
 	s->calls--;
 	s->running = NULL;
 	furca_session_step(s, FURCA_EV_DONE);
-	if (call->bound && !call->created)
+	if (call->bound && !created && alone)
 		furca_registry_unbind(&s->entry, call->plan.name);
 	call->state = "unchanged";
 	call->session = NULL;
 	call->created = false;
 	furca_call_finish(call);
-	if (alone)
+	if (created && alone)
 		furca_session_undo(s);
 	else
 		furca_session_wake(s);

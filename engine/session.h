@@ -38,6 +38,7 @@ struct furca_session {
 	struct furca_call *running;	  /* the stateful call or operation under way */
 	struct furca_call *first, **last; /* queue */
 	unsigned queued;
+	uint64_t asked; /* so many calls and operations, whatever became of them */
 	bool pumping, pump_again;
 
 	struct furca_commit *top; /* newest first; the last is the pristine one unless it was dropped */

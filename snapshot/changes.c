@@ -280,13 +280,25 @@ static const struct furca_upper_entry *find(const struct furca_buf *entries, con
 	return NULL;
 }
 
+/* Of a directory that was made without any. */
+static bool attributes_were_set(int dir)
+{
+	char names[4096];
+	ssize_t n = flistxattr(dir, names, sizeof(names));
+
+	for (const char *name = names; n > 0 && name < names + n; name += strlen(name) + 1)
+		if (is_compared(name))
+			return true;
+	return n < 0 && errno == ERANGE;
+}
+
 /* Nothing is below such a directory; it is compared with what it held when it was built. */
 static void rebuilt(struct listing *listing, const struct furca_rebuilt *was)
 {
 	FURCA_AUTO_BUF struct furca_buf now = FURCA_BUF_INIT;
 	struct stat st;
 
-	if (fstat(was->dir.n, &st) == 0 && st.st_mode != was->mode)
+	if ((fstat(was->dir.n, &st) == 0 && st.st_mode != was->mode) || attributes_were_set(was->dir.n))
 		tell(listing, FURCA_CHANGE_MODIFIED);
 	if (furca_upper_entries(was->dir.n, &now) < 0) {
 		tell(listing, FURCA_CHANGE_MODIFIED);

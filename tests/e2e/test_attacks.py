@@ -230,3 +230,27 @@ def test_an_operation_does_not_wait_for_ever(new_engine, tmp_path):
         assert client.call(language="python", session_name="s", timeout=20, **operation)["error_type"] == "timeout", operation
     assert client.python("1", session_name="s", state_mode="stateful", timeout_s=1)["state"] in ("rolled_back", "lost")
     assert client.python("2", session_name="s", state_mode="stateful")["result"] == 2
+
+
+def test_a_refused_call_takes_no_name_that_others_go_by(client):
+    """The host refuses it, and the name that it gave the session went, under which another call had been answered meanwhile."""
+    client.bash("x=1", session_id=0, state_mode="stateful")
+    waiting = [client.start("execute", language="bash", state_mode="stateful", **args) for args in (
+        {"code": "sleep 0.3", "session_id": 0},
+        {"code": "true", "session_id": 0, "session_name": "s", "cwd": "/nonexistent"},
+        {"code": "x=2", "session_name": "s"})]
+    assert [pending.wait(20)["state"] for pending in waiting] == ["committed", "unchanged", "committed"]
+    answer = client.bash("echo $x", session_name="s", state_mode="read_only")
+    assert answer["stdout"] == "2\n" and answer["session"]["session_id"] == 0, answer
+    client.bash("true", session_name="t", session_id=0, state_mode="stateful", cwd="/nonexistent")
+    assert client.bash("true", session_name="t", state_mode="read_only")["error_type"] == "validation"
+
+
+def test_a_refused_call_ends_no_look_of_another(client):
+    """That was in a copy of the new session already: it was answered as one whose session had been closed."""
+    for i in range(10):
+        refused = client.start("execute", language="bash", code="true", session_name="s%d" % i, state_mode="stateful", cwd="/nonexistent")
+        look = client.start("execute", language="bash", code="sleep 0.05", session_name="s%d" % i, state_mode="read_only")
+        assert refused.wait(20)["error_type"] == "validation"
+        answer = look.wait(20)
+        assert answer["ok"] or answer["error_type"] == "validation", answer
