@@ -50,8 +50,11 @@ void furca_hot_commit(struct furca_hot *hot)
 
 void furca_hot_take(struct furca_hot *hot)
 {
+	FURCA_AUTO_BUF struct furca_buf own = FURCA_BUF_INIT;
+
 	hot->due = false;
-	furca_pages_take(furca_buf_view(&hot->pages), true);
+	furca_pages_own(furca_buf_view(&hot->pages), &own); /* the last call may have mapped something else there */
+	furca_pages_take(furca_buf_view(&own), true);
 }
 
 void furca_hot_done(struct furca_hot *hot)

@@ -129,6 +129,27 @@ void furca_pages_both(struct furca_view a, struct furca_view b, uint64_t max, st
 	}
 }
 
+void furca_pages_own(struct furca_view list, struct furca_buf *ret)
+{
+	FURCA_AUTO_FD struct furca_fd pagemap = furca_fd_own(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = 0, words[64];
+	struct furca_page_range range;
+
+	for (size_t i = 0; pagemap.n >= 0 && range_at(list, i, &range); i++) {
+		while (range.start < range.end) {
+			size_t want = (size_t)FURCA_MIN((range.end - range.start) / page, (uint64_t)FURCA_COUNT(words));
+			ssize_t n = pread(pagemap.n, words, want * sizeof(*words),
+					  (off_t)(range.start / page * sizeof(*words)));
+
+			if (n < (ssize_t)sizeof(*words))
+				break;
+			for (size_t k = 0; k < (size_t)n / sizeof(*words); k++, range.start += page)
+				if ((words[k] & PRESENT) && !(words[k] & FILE_OR_SHARED))
+					(void)note(ret, &bytes, FURCA_PAGES_WRITTEN, range.start, page);
+		}
+	}
+}
+
 void furca_pages_take(struct furca_view list, bool write)
 {
 	uint64_t left = write ? FURCA_PAGES_WRITTEN : FURCA_PAGES_MAPPED;

@@ -36,6 +36,12 @@ int furca_pages_touched(struct furca_pages *ret);
 void furca_pages_both(struct furca_view a, struct furca_view b, uint64_t max, struct furca_buf *ret);
 
 /*
+ * Appends to `ret` what of a list is this process's memory still. Where a process has run code since, a file or shared memory may be mapped in another's
+ * place: to write there would change times, fill holes and take memory that others see. Not in a copy, whose mappings are all private.
+ */
+void furca_pages_own(struct furca_view list, struct furca_buf *ret);
+
+/*
  * Takes the faults of a list: `write` makes the pages private, else they are mapped. What is not mapped here any more, what is no list and what is beyond the
  * limit is left out; where the kernel cannot (before Linux 5.14) nothing happens. Small pages only. Contents do not change.
  */

@@ -389,3 +389,25 @@ def test_a_snapshot_that_is_gone_before_it_was_known():
     finally:
         engine.stop()
         engine.clean()
+
+
+def test_an_idle_session_writes_to_no_file(engine, client):
+    """Its pages are taken in advance, also where a file is mapped now: the holes were filled, and its time was another."""
+    def call(code):
+        answer = client.python(code, session_name="s", state_mode="stateful")
+        assert answer["ok"], answer
+        time.sleep(0.03)  # idle
+        return answer["result"]
+
+    call("import ctypes, os\n"
+         "libc, size = ctypes.CDLL(None), 1 << 20\n"
+         "libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]\n"
+         "at = libc.mmap(None, size, 3, 0x22, -1, 0)")
+    for _ in range(6):
+        call("ctypes.memset(at, 1, size)")
+    assert call("f = os.open('sparse', os.O_RDWR | os.O_CREAT); os.ftruncate(f, size); os.utime(f, (5, 5))\n"
+                "libc.mmap(at, size, 3, 0x11, f, 0) == at")
+    call("x = 1")
+    call("x = 2")
+    found = os.stat(os.path.join(engine.workdir, "sparse"))
+    assert (found.st_mtime, found.st_blocks) == (5, 0)

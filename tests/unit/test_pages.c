@@ -193,6 +193,28 @@ START_TEST(test_huge_pages_are_not_taken)
 }
 END_TEST
 
+/* Of private memory, of a file, and of what was never there, only the first is written in advance. */
+START_TEST(test_what_is_this_process_memory)
+{
+	char *own = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *shared = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	FURCA_AUTO_BUF struct furca_buf ret = FURCA_BUF_INIT;
+
+	ck_assert(own != MAP_FAILED && shared != MAP_FAILED);
+	write_to(own + PAGE);
+	write_to(own + 2 * PAGE);
+	memset(shared, 's', 2 * PAGE);
+	const struct furca_page_range list[] = {{(uintptr_t)own, (uintptr_t)own + 4 * PAGE},
+						{(uintptr_t)shared, (uintptr_t)shared + 4 * PAGE},
+						{(uintptr_t)file, (uintptr_t)file + 4 * PAGE}},
+				      want = {(uintptr_t)own + PAGE, (uintptr_t)own + 3 * PAGE};
+
+	furca_pages_own((struct furca_view){(const uint8_t *)list, (const uint8_t *)(list + FURCA_COUNT(list))}, &ret);
+	ck_assert_mem_eq(ret.data, &want, sizeof(want));
+	ck_assert_uint_eq(ret.len, sizeof(want));
+}
+END_TEST
+
 START_TEST(test_what_is_in_both_lists)
 {
 	const struct furca_page_range a[] = {{0x1000, 0x5000}, {0x8000, 0x9000}, {0xa000, 0xf000}},
@@ -219,6 +241,7 @@ END_TEST
 static void add(TCase *tests)
 {
 	tcase_add_test(tests, test_what_is_in_both_lists);
+	tcase_add_test(tests, test_what_is_this_process_memory);
 	tcase_add_test(tests, test_twin_takes_what_a_clone_told);
 	tcase_add_test(tests, test_other_lists_do_no_harm);
 	tcase_add_test(tests, test_huge_pages_are_not_taken);
