@@ -45,7 +45,8 @@ int furca_buf_reserve(struct furca_buf *buf, size_t n)
 
 int furca_buf_append(struct furca_buf *buf, const void *data, size_t n)
 {
-	int r = furca_buf_reserve(buf, n);
+	int r = buf->failed || n > buf->cap - buf->len ? furca_buf_reserve(buf, n)
+						       : 0; /* packers append a few bytes at a time */
 
 	if (r < 0)
 		return r;

@@ -128,30 +128,63 @@ static void send_failed(struct furca_host *host, uint64_t call, const struct fur
 	done_free(&done);
 }
 
+/* The fields of RUN that are read as they are. */
+static const struct field {
+	const char *name;
+	enum furca_kind kind; /* of another, it is missing */
+	size_t at;	      /* in struct furca_host_run: a view of text or of a whole map, a number, a truth value */
+} fields[] = {
+#define FIELD(name, kind)                                                                                              \
+	{                                                                                                              \
+#name, FURCA_##kind, offsetof(struct furca_host_run, name)                                             \
+	}
+	FIELD(code, STR),   FIELD(label, STR),	    FIELD(cwd, STR),	 FIELD(env, MAP),	  FIELD(function, MAP),
+	FIELD(frames, STR), FIELD(read_only, BOOL), FIELD(faults, UINT), FIELD(max_result, UINT), FIELD(max_text, UINT),
+#undef FIELD
+};
+
+static void take_field(const struct field *field, const struct furca_value *value, struct furca_host_run *ret)
+{
+	void *to = (char *)ret + field->at;
+
+	if (value->kind != field->kind)
+		return;
+	switch ((int)field->kind) {
+	case FURCA_STR:
+		*(struct furca_view *)to = value->bytes;
+		return;
+	case FURCA_MAP:
+		*(struct furca_view *)to = value->raw;
+		return;
+	case FURCA_UINT:
+		*(uint64_t *)to = value->u;
+		return;
+	case FURCA_BOOL:
+		*(bool *)to = value->b;
+		return;
+	}
+}
+
+/* In one walk: each call has this map, and most of its fields are not there. */
 static void run_parse(const struct furca_frame_view *frame, struct furca_host_run *ret)
 {
-	struct furca_value value;
-	uint64_t number;
+	struct furca_view rest = frame->body;
+	struct furca_value map, key, value;
 
 	*ret = (struct furca_host_run){.call = frame->call,
 				       .faults = UINT64_MAX,
 				       .max_result = FURCA_MAX_RESULT,
 				       .max_text = FURCA_MAX_RESULT,
 				       .memory = -1};
-	(void)furca_map_text(frame->body, "code", &ret->code);
-	(void)furca_map_text(frame->body, "label", &ret->label);
-	(void)furca_map_uint(frame->body, "faults", &ret->faults);
-	(void)furca_map_text(frame->body, "cwd", &ret->cwd);
-	if (furca_map_get(frame->body, "env", &value) && value.kind == FURCA_MAP)
-		ret->env = value.raw;
-	if (furca_map_get(frame->body, "function", &value) && value.kind == FURCA_MAP)
-		ret->function = value.raw;
-	(void)furca_map_bool(frame->body, "read_only", &ret->read_only);
-	(void)furca_map_text(frame->body, "frames", &ret->frames);
-	if (furca_map_uint(frame->body, "max_result", &number))
-		ret->max_result = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
-	if (furca_map_uint(frame->body, "max_text", &number))
-		ret->max_text = FURCA_MIN(number, (uint64_t)FURCA_MAX_RESULT);
+	(void)furca_value_enter(&rest, &map);
+	while (furca_value_next(&rest, &key) == 0 && furca_value_next(&rest, &value) == 0)
+		for (size_t i = 0; i < FURCA_COUNT(fields); i++)
+			if (key.kind == FURCA_STR && furca_view_is(key.bytes, fields[i].name)) {
+				take_field(&fields[i], &value, ret);
+				break;
+			}
+	ret->max_result = FURCA_MIN(ret->max_result, (uint64_t)FURCA_MAX_RESULT);
+	ret->max_text = FURCA_MIN(ret->max_text, (uint64_t)FURCA_MAX_RESULT);
 }
 
 /* Leads the output to the call's pipes, unless it goes on with the last one's (`fds` NULL) or belongs to the program. 0 or -errno. */

@@ -73,16 +73,16 @@ int furca_frame_parse(const uint8_t *data, size_t n, size_t max_bytes, struct fu
 	if (r < 0)
 		return furca_fail(err, FURCA_E_PROTOCOL, 0,
 				  "a frame's payload is not one whole msgpack value within bounds");
-	if (furca_value_next(&view, &head) < 0 || head.kind != FURCA_ARRAY || head.count != 3)
+	/* Entered, not skipped: looking for the end of the array and of the map, which is the payload's, would be two walks more. */
+	if (furca_value_enter(&view, &head) < 0 || head.kind != FURCA_ARRAY || head.count != 3)
 		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame's payload is not an array of three");
-	view = furca_value_inside(&head);
-	if (furca_value_next(&view, &number) < 0 || number.kind != FURCA_UINT || furca_value_next(&view, &call) < 0 ||
-	    call.kind != FURCA_UINT || furca_value_next(&view, &body) < 0 || body.kind != FURCA_MAP)
+	if (furca_value_enter(&view, &number) < 0 || number.kind != FURCA_UINT || furca_value_enter(&view, &call) < 0 ||
+	    call.kind != FURCA_UINT || furca_value_enter(&view, &body) < 0 || body.kind != FURCA_MAP)
 		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame is not [number, call, map]");
 	*ret = (struct furca_frame_view){.number = (enum furca_frame)number.u,
 					 .call = call.u,
 					 .n_fds = data[4],
-					 .body = body.raw,
+					 .body = {body.raw.at, data + *ret_need},
 					 .size = *ret_need};
 	return 1;
 }
