@@ -189,7 +189,7 @@ ssize_t furca_fd_send(int sock, const void *data, size_t n, const int *fds, size
 		memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
 	}
 	do
-		r = sendmsg(sock, &msg, MSG_NOSIGNAL);
+		r = n_fds ? sendmsg(sock, &msg, MSG_NOSIGNAL) : send(sock, data, n, MSG_NOSIGNAL);
 	while (r < 0 && errno == EINTR);
 	return r < 0 ? -errno : r;
 }

@@ -92,7 +92,7 @@ static int bare_start(struct bare *bare)
 
 static int bare_call(const struct bare *bare)
 {
-	static const char code[] = ":\necho @end@0\n", marker[] = "@end@0\n";
+	static const char code[] = ":\necho @end@$?\n", marker[] = "@end@0\n";
 	char answer[sizeof(marker)];
 
 	if (furca_fd_write_all(bare->to, code, sizeof(code) - 1) < 0 ||

@@ -22,9 +22,31 @@
 
 #include "base/banned.h"
 
+#define READ_AHEAD 4096 /* bytes: most messages need one receive */
+
+/* 1 in the process that is the host; the kernel clears it in a forked child, which spares a getpid at each look. NULL: it cannot. */
+static volatile char *own;
+
 bool furca_host_is_self(const struct furca_host *host)
 {
-	return getpid() == host->pid;
+	return own ? *own == 1 : getpid() == host->pid;
+}
+
+void furca_host_be_self(struct furca_host *host)
+{
+	size_t size = (size_t)sysconf(_SC_PAGESIZE);
+
+	if (!own) {
+		char *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (page != MAP_FAILED && madvise(page, size, MADV_WIPEONFORK) == 0)
+			own = page;
+		else if (page != MAP_FAILED)
+			(void)munmap(page, size);
+	}
+	if (own)
+		*own = 1;
+	host->pid = getpid();
 }
 
 /* The engine is gone or does not speak our protocol: nobody is left to answer to. Returns in an attached process, which lives on. */
@@ -124,7 +146,7 @@ static void become_clone(struct furca_host *host, enum furca_clone_role role, st
 	furca_fd_done(&host->capability);
 	host->control = control;
 	host->capability = capability;
-	host->pid = getpid();
+	furca_host_be_self(host);
 	host->role = role;
 	host->parked = role == FURCA_CLONE_SNAPSHOT;
 	host->read_only = role == FURCA_CLONE_COPY;
@@ -132,6 +154,7 @@ static void become_clone(struct furca_host *host, enum furca_clone_role role, st
 	host->cold = role == FURCA_CLONE_COPY || role == FURCA_CLONE_STATELESS;
 	host->generation++;
 	furca_hot_done(&host->hot);
+	furca_frame_reader_clear(&host->in); /* what follows is for the original */
 	furca_buf_clear(&host->out);
 	if (host->lang->cloned)
 		host->lang->cloned(host->data, role, report);
@@ -317,18 +340,11 @@ static enum furca_host_next handle(struct furca_host *host, const struct furca_f
 	return FURCA_HOST_CLOSED;
 }
 
-static void wait_message(struct furca_host *host)
+/* Until there is something on the channel; signals, and time to take page faults, are had meanwhile. */
+static void wait_channel(struct furca_host *host)
 {
 	struct pollfd poll_control = {.fd = host->control.n, .events = POLLIN};
 
-	/* One made on demand finds its call waiting already. */
-	if (host->cold && host->lang->warm && poll(&poll_control, 1, 0) == 0)
-		host->lang->warm(host->data);
-	if (host->parked ||
-	    (!host->hot.due && !host->lang->idle_begin && !host->lang->idle_end && !host->lang->idle_signal))
-		return; /* nothing to do around the wait: receiving waits by itself */
-	if (host->lang->idle_begin)
-		host->lang->idle_begin(host->data);
 	for (;;) {
 		char byte;
 		int r = poll(&poll_control, 1, host->hot.due ? FURCA_HOT_IDLE_MS : -1);
@@ -346,6 +362,23 @@ static void wait_message(struct furca_host *host)
 		if (!furca_host_is_self(host))
 			_exit(0); /* a handler of the user's forked */
 	}
+}
+
+static void wait_message(struct furca_host *host)
+{
+	struct pollfd poll_control = {.fd = host->control.n, .events = POLLIN};
+	bool ahead = furca_frame_is_ahead(&host->in);
+
+	/* One made on demand finds its call waiting already. */
+	if (host->cold && host->lang->warm && !ahead && poll(&poll_control, 1, 0) == 0)
+		host->lang->warm(host->data);
+	if (host->parked ||
+	    (!host->hot.due && !host->lang->idle_begin && !host->lang->idle_end && !host->lang->idle_signal))
+		return; /* nothing to do around the wait: receiving waits by itself */
+	if (host->lang->idle_begin)
+		host->lang->idle_begin(host->data);
+	if (!ahead)
+		wait_channel(host);
 	if (host->lang->idle_end)
 		host->lang->idle_end(host->data);
 }
@@ -355,19 +388,20 @@ enum furca_host_next furca_host_serve_one(struct furca_host *host)
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_fd fds[FURCA_FDS_MAX];
 	struct furca_frame_view frame;
-	size_t n_fds;
+	/* A program that attached itself waits for the channel with calls of its own. */
+	size_t n_fds, ahead = host->attached ? 0 : READ_AHEAD;
 	enum furca_host_next next = FURCA_HOST_CLOSED;
 	int r;
 
-	r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, &err);
+	r = furca_frame_read(host->control.n, &host->in, ahead, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, &err);
 	if (r <= 0)
 		die(host, r == 0 || r == -ECONNRESET ? NULL : &err);
 	else
 		next = handle(host, &frame, fds, n_fds);
 	host->cold = host->cold && frame.number == FURCA_HOST_WARM;
 	furca_fds_done(fds, n_fds);
-	if (host->in.cap > 1U << 20)
-		furca_buf_done(&host->in);
+	if (host->in.buf.cap > 1U << 20 && !furca_frame_is_ahead(&host->in))
+		furca_frame_reader_done(&host->in);
 	return next;
 }
 
@@ -392,8 +426,8 @@ int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang,
 	*host = (struct furca_host){.lang = lang,
 				    .data = data,
 				    .control = furca_fd_own(FURCA_HOST_CONTROL_FD),
-				    .capability = furca_fd_own(FURCA_HOST_CAPABILITY_FD),
-				    .pid = getpid()};
+				    .capability = furca_fd_own(FURCA_HOST_CAPABILITY_FD)};
+	furca_host_be_self(host);
 	r = furca_host_hide(&host->control);
 	if (!r)
 		r = furca_host_hide(&host->capability);

@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "bridge/wire/frame.h"
 #include "bridge/wire/value.h"
 #include "langs/hot.h"
 #include "langs/output.h"
@@ -39,7 +40,7 @@ struct furca_host_run {
 	int memory;	/* of the arrays in `function`, borrowed; -1: none */
 	int output
 		[2]; /* in an attached process: the call's pipes, borrowed, which descriptors 1 and 2 do not lead to; else -1 */
-	size_t max_result, max_text;
+	uint64_t max_result, max_text; /* bytes */
 };
 
 /* How a block of code ended; what DONE carries. Zeroed before `run`; its buffers are freed by the
@@ -115,7 +116,7 @@ struct furca_host {
 	const struct furca_host_lang *lang;
 	void *data;
 	struct furca_fd control, capability; /* at FURCA_HIDDEN_FD or above, close-on-exec */
-	pid_t pid;			     /* own, as seen here */
+	pid_t pid;			     /* own, as seen here; a child that the user's code forked differs */
 	enum furca_clone_role role;	     /* 0: a zygote, started and not cloned */
 	bool parked;			     /* a snapshot before PROMOTE */
 	bool read_only;			     /* a copy */
@@ -127,7 +128,8 @@ struct furca_host {
 				ours */
 	struct furca_output output;
 	struct furca_hot hot; /* a session's */
-	struct furca_buf in, out;
+	struct furca_frame_reader in;
+	struct furca_buf out;
 };
 
 /*
@@ -160,7 +162,7 @@ void furca_host_detach(struct furca_host *host);
  */
 int furca_host_serve(struct furca_host *host);
 
-/* Whether the calling process is the host's, and not one that the user's code forked.
+/* Whether the calling process is the host's, and not one that the user's code forked. No system call.
  * Async-signal-safe. */
 bool furca_host_is_self(const struct furca_host *host);
 

@@ -58,7 +58,7 @@ static int await_attach(struct furca_host *host, struct furca_err *err)
 
 	if (poll(&poll_control, 1, ATTACH_MS) != 1)
 		return furca_fail(err, FURCA_E_TIMEOUT, 0, "the engine does not answer on the channel it was given");
-	r = furca_frame_recv(host->control.n, &host->in, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, err);
+	r = furca_frame_read(host->control.n, &host->in, 0, FURCA_MAX_HOST_FRAME, &frame, fds, &n_fds, err);
 	if (r == 1 && frame.number == FURCA_HOST_ATTACH && n_fds == 1)
 		host->capability = furca_fd_take(&fds[0]);
 	else if (r >= 0)
@@ -77,9 +77,9 @@ int furca_host_attach(struct furca_host *host, const struct furca_host_lang *lan
 				    .data = data,
 				    .control = control,
 				    .capability = FURCA_FD_NONE,
-				    .pid = getpid(),
 				    .generation = generation,
 				    .attached = true};
+	furca_host_be_self(host);
 	r = await_attach(host, err);
 	if (r == 0 && (furca_host_hide(&host->control) < 0 || furca_host_hide(&host->capability) < 0))
 		r = furca_fail(err, FURCA_E_SYSTEM, EMFILE, "cannot move the engine's channels to high numbers");

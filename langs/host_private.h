@@ -1,11 +1,13 @@
 /* What host.c, host_run.c and host_attach.c share; nobody else includes it. */
 #pragma once
 
-#include "bridge/wire/frame.h"
 #include "bridge/wire/pack.h"
 #include "langs/host.h"
 
 enum furca_host_next { FURCA_HOST_GO_ON, FURCA_HOST_CLOSED };
+
+/* The process that calls is the host from now on (furca_host_is_self). */
+void furca_host_be_self(struct furca_host *host);
 
 /* Sends READY. */
 void furca_host_ready(struct furca_host *host);

@@ -96,48 +96,109 @@ int furca_frame_send(int sock, const uint8_t *data, size_t n, const int *fds, si
 	return furca_fd_write_all(sock, data + sent, n - (size_t)sent);
 }
 
-/* Receives until `need` bytes are in `buf`; the first read takes the descriptors. */
-static int fill(int sock, struct furca_buf *buf, size_t need, struct furca_fd *fds, size_t *n_fds)
+static size_t bytes_ahead(const struct furca_frame_reader *reader)
 {
-	int r = furca_buf_reserve(buf, need - buf->len);
+	return reader->buf.len - reader->used;
+}
 
-	while (r == 0 && buf->len < need) {
-		size_t got = fds ? FURCA_FDS_MAX - *n_fds : 0;
-		ssize_t n = furca_fd_recv(sock, buf->data + buf->len, need - buf->len, fds ? fds + *n_fds : NULL, &got);
+/* furca_frame_parse for what is there, which may be nothing. */
+static int parse_ahead(const struct furca_frame_reader *reader, size_t max_bytes, struct furca_frame_view *ret,
+		       size_t *ret_need, struct furca_err *err)
+{
+	if (!furca_frame_is_ahead(reader))
+		return 0;
+	return furca_frame_parse(reader->buf.data + reader->used, bytes_ahead(reader), max_bytes, ret, ret_need, err);
+}
 
-		if (n < 0)
-			return (int)n;
-		if (n == 0)
-			return buf->len == 0 ? 0 : -EPROTO;
-		*n_fds += got;
-		buf->len += (size_t)n;
+/*
+ * One receive. Only where nothing is ahead does it take more than what is missing of `need` bytes: the kernel ends a receive behind a message
+ * that brought descriptors, so that all that are held here are one frame's. 1, 0 at end of file between frames, or -errno.
+ */
+static int receive(int sock, struct furca_frame_reader *reader, size_t need, size_t ahead)
+{
+	size_t have = bytes_ahead(reader), want = have ? need - have : FURCA_MAX(need, ahead);
+	size_t room = FURCA_FDS_MAX - reader->n_fds;
+
+	furca_buf_consume(&reader->buf, reader->used);
+	reader->used = 0;
+	int r = furca_buf_reserve(&reader->buf, want);
+	if (r < 0)
+		return r;
+	ssize_t n = furca_fd_recv(sock, reader->buf.data + have, want, reader->fds + reader->n_fds, &room);
+	if (n < 0)
+		return (int)n;
+	if (n == 0)
+		return have == 0 ? 0 : -EPROTO;
+	reader->n_fds += room;
+	reader->buf.len += (size_t)n;
+	return 1;
+}
+
+/* Those that are here may be the next frame's, if that has begun and this one has none. */
+static int hand_out_fds(struct furca_frame_reader *reader, unsigned n, struct furca_fd *fds, size_t *n_fds,
+			struct furca_err *err)
+{
+	if (n == 0 && furca_frame_is_ahead(reader))
+		return 1;
+	if (n != reader->n_fds)
+		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame announced %u descriptors and brought %zu", n,
+				  reader->n_fds);
+	memcpy(fds, reader->fds, n * sizeof(*fds));
+	*n_fds = n;
+	reader->n_fds = 0;
+	return 1;
+}
+
+int furca_frame_read(int sock, struct furca_frame_reader *reader, size_t ahead, size_t max_bytes,
+		     struct furca_frame_view *ret, struct furca_fd *fds, size_t *n_fds, struct furca_err *err)
+{
+	size_t need = FURCA_FRAME_HEADER;
+	int r;
+
+	*n_fds = 0;
+	while ((r = parse_ahead(reader, max_bytes, ret, &need, err)) == 0) {
+		r = receive(sock, reader, need, ahead);
+		if (r <= 0)
+			break;
 	}
-	return r < 0 ? r : 1;
+	if (r == 1) {
+		reader->used += ret->size;
+		r = hand_out_fds(reader, ret->n_fds, fds, n_fds, err);
+	}
+	if (r < 0) {
+		furca_frame_reader_clear(reader);
+		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot receive a frame");
+	}
+	return r;
+}
+
+bool furca_frame_is_ahead(const struct furca_frame_reader *reader)
+{
+	return bytes_ahead(reader) > 0;
+}
+
+void furca_frame_reader_clear(struct furca_frame_reader *reader)
+{
+	furca_fds_done(reader->fds, reader->n_fds);
+	reader->n_fds = 0;
+	reader->used = 0;
+	furca_buf_clear(&reader->buf);
+}
+
+void furca_frame_reader_done(struct furca_frame_reader *reader)
+{
+	furca_frame_reader_clear(reader);
+	furca_buf_done(&reader->buf);
 }
 
 int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct furca_frame_view *ret,
 		     struct furca_fd *fds, size_t *n_fds, struct furca_err *err)
 {
-	size_t need = FURCA_FRAME_HEADER;
+	struct furca_frame_reader reader = {.buf = *buf};
 	int r;
 
-	furca_buf_clear(buf);
-	*n_fds = 0;
-	for (;;) {
-		r = fill(sock, buf, need, fds, n_fds);
-		if (r <= 0)
-			break;
-		r = furca_frame_parse(buf->data, buf->len, max_bytes, ret, &need, err);
-		if (r != 0)
-			break;
-	}
-	if (r == 1 && ret->n_fds != *n_fds)
-		r = furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame announced %u descriptors and brought %zu", ret->n_fds,
-			       *n_fds);
-	if (r < 0) {
-		furca_fds_done(fds, *n_fds);
-		*n_fds = 0;
-		return furca_fail(err, FURCA_E_SYSTEM, -r, "cannot receive a frame");
-	}
+	furca_buf_clear(&reader.buf);
+	r = furca_frame_read(sock, &reader, 0, max_bytes, ret, fds, n_fds, err);
+	*buf = reader.buf;
 	return r;
 }

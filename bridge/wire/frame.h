@@ -1,7 +1,7 @@
 /*
  * Frames between the engine and the processes it started: an 8-byte header (payload length, little endian; the number
  * of descriptors attached; a version; two zero bytes), then one msgpack array [frame number, call, map of fields].
- * Descriptors ride on the first byte of the frame's header. No I/O here but in the two blocking helpers at the end.
+ * Descriptors ride on the first byte of the frame's header. No I/O here but in the blocking helpers at the end.
  */
 #pragma once
 
@@ -53,3 +53,27 @@ int furca_frame_send(int sock, const uint8_t *data, size_t n, const int *fds, si
  */
 int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct furca_frame_view *ret,
 		     struct furca_fd *fds, size_t *n_fds, struct furca_err *err);
+
+/* What a reader of frames that takes more at once than one has received and not handed out. Zeroed, it is empty; its fields are frame.c's. */
+struct furca_frame_reader {
+	struct furca_buf buf;
+	size_t used; /* bytes of it that belong to frames handed out */
+	struct furca_fd fds[FURCA_FDS_MAX];
+	size_t n_fds; /* of the one frame that is in `buf`, or begins there, and has some */
+};
+
+/*
+ * furca_frame_recv for a reader that goes on: takes up to `ahead` bytes (0: none past the frame) with one system call where none are left of the
+ * last one, and makes none where a whole frame is left. The view points into the reader until the next call.
+ */
+int furca_frame_read(int sock, struct furca_frame_reader *reader, size_t ahead, size_t max_bytes,
+		     struct furca_frame_view *ret, struct furca_fd *fds, size_t *n_fds, struct furca_err *err);
+
+/* Whether bytes of another frame have been received: the socket need not become readable for it. */
+bool furca_frame_is_ahead(const struct furca_frame_reader *reader);
+
+/* Drops what was received ahead. Keeps the memory, and with it the last frame's view. */
+void furca_frame_reader_clear(struct furca_frame_reader *reader);
+
+/* Frees the memory of a reader with nothing ahead. */
+void furca_frame_reader_done(struct furca_frame_reader *reader);

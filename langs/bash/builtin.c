@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -27,6 +26,7 @@
 struct furca_bash furca_bash = {
 	.host = {.control = {-1}, .capability = {-1}},
 	.saved = {-1, -1, -1},
+	.mask_changed = 1,
 };
 
 static void tell_error(struct furca_host_done *done, const struct furca_err *err)
@@ -134,32 +134,21 @@ static unsigned long long objects_loaded(void)
 	return loads;
 }
 
+bool furca_bash_has_loaded(void)
+{
+	return objects_loaded() != loaded_at_start;
+}
+
 /* Bash itself makes no timers, rings and mappings of devices; a builtin that was loaded might. */
 static bool bash_may_hinder(void *data)
 {
-	return objects_loaded() != loaded_at_start;
+	return furca_bash.foreign;
 }
 
 static void bash_clone_begin(void *data, enum furca_clone_role role)
 {
 	(void)fflush(stdout);
 	(void)fflush(stderr);
-}
-
-/* A page that is zero in every forked child spares a getpid at each command. */
-static void own_page(void)
-{
-	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	char *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (page == MAP_FAILED)
-		return;
-	if (madvise(page, size, MADV_WIPEONFORK) < 0) {
-		(void)munmap(page, size);
-		return;
-	}
-	*page = 1;
-	furca_bash.own = page;
 }
 
 static void reseed(void)
@@ -170,15 +159,13 @@ static void reseed(void)
 		seedrand();
 		return;
 	}
-	(void)snprintf(seed, sizeof(seed), "%u", (unsigned)furca_bash.pid * 2654435761U ^ (unsigned)furca_now_us());
+	(void)snprintf(seed, sizeof(seed), "%u",
+		       (unsigned)furca_bash.host.pid * 2654435761U ^ (unsigned)furca_now_us());
 	(void)bind_variable("RANDOM", seed, 0);
 }
 
 static void bash_cloned(void *data, enum furca_clone_role role, const struct furca_clone_report *report)
 {
-	furca_bash.pid = getpid();
-	if (furca_bash.own)
-		*furca_bash.own = 1;
 	furca_bash_signals_cloned();
 	if (setsid() < 0) /* kill 0 must not reach the original */
 		(void)setpgid(0, 0);
@@ -188,7 +175,7 @@ static void bash_cloned(void *data, enum furca_clone_role role, const struct fur
 	switch (role) {
 	case FURCA_CLONE_SESSION:
 	case FURCA_CLONE_STATELESS:
-		dollar_dollar_pid = furca_bash.pid;
+		dollar_dollar_pid = furca_bash.host.pid;
 		shell_start_time = time(NULL);
 		reseed();
 		break;
@@ -198,7 +185,7 @@ static void bash_cloned(void *data, enum furca_clone_role role, const struct fur
 		furca_bash_disarm_exit_trap();
 		break;
 	case FURCA_CLONE_BRANCH:
-		dollar_dollar_pid = furca_bash.pid;
+		dollar_dollar_pid = furca_bash.host.pid;
 		delete_all_jobs(0); /* kill %1 would reach the original's */
 		furca_bash_rearm_exit_trap();
 		break;
@@ -207,7 +194,7 @@ static void bash_cloned(void *data, enum furca_clone_role role, const struct fur
 
 static void bash_promoted(void *data)
 {
-	dollar_dollar_pid = furca_bash.pid;
+	dollar_dollar_pid = furca_bash.host.pid;
 	furca_bash_jobs_adopt();
 	furca_bash_rearm_exit_trap();
 }
@@ -318,8 +305,6 @@ static int host_builtin(WORD_LIST *list)
 	struct furca_err err = FURCA_ERR_INIT;
 
 	furca_fault_init();
-	furca_bash.pid = getpid();
-	own_page();
 	if (check_version(&err) < 0 || furca_host_init(&furca_bash.host, &lang, NULL, &err) < 0 ||
 	    furca_bash_hooks_init(&err) < 0) {
 		builtin_error("%s", err.text);

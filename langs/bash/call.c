@@ -82,7 +82,10 @@ static void call_begin(char *code)
 	s->phase = FURCA_BASH_CALL;
 	read_but_dont_execute = 0; /* set -n would be for ever */
 	furca_bash_signals_arm();
-	(void)sigprocmask(SIG_SETMASK, &top_level_mask, NULL);
+	if (!sigisemptyset(&top_level_mask))
+		s->mask_changed = 1;
+	if (s->mask_changed)
+		(void)sigprocmask(SIG_SETMASK, &top_level_mask, NULL);
 
 	with_input_from_string(code, dollar_vars[0]);
 	reset_parser();
@@ -94,12 +97,21 @@ static void call_begin(char *code)
 	furca_bash_signals_begin();
 }
 
+static void block_nothing(void)
+{
+	sigset_t none;
+
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	furca_bash.mask_changed = 0;
+}
+
 static void call_end(struct furca_bash_end *end)
 {
 	struct furca_bash *s = &furca_bash;
-	sigset_t none;
 
 	s->phase = FURCA_BASH_IDLE;
+	s->foreign = furca_bash_has_loaded();
 	furca_bash_limit_end();
 	for (int fd = 0; fd < 3; fd++) {
 		if (s->saved[fd] >= 0)
@@ -110,8 +122,8 @@ static void call_end(struct furca_bash_end *end)
 	executing = 0;
 	reset_parser();
 	EOF_Reached = 0;
-	(void)sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	if (s->mask_changed || s->foreign)
+		block_nothing();
 	furca_bash_signals_rest();
 	interrupt_state = 0;
 	(void)fflush(stdout);
@@ -252,6 +264,7 @@ void furca_bash_run(char *code, struct furca_bash_end *ret)
 			bool removed = false;
 			bool goes_on = jump_landed(jump, parsing, &removed, &means);
 
+			furca_bash.mask_changed = 1; /* it may have come from within a handler */
 			if (command)
 				dispose_command(command);
 			command = NULL;

@@ -8,6 +8,7 @@
  *   setrlimit  with too few descriptors left the host could not take the next call's pipes: see furca_bash_limit_begin
  *   kill, killpg   the session does not stop itself for ever
  *   sigaction  says when bash has changed handlers; the interrupt's is ours, whatever trap code sets
+ *   sigprocmask   says when bash has changed which signals are blocked
  *   waitpid    says when bash waits
  *   close, dup, dup2, fcntl, open   the host's own descriptors do not exist for code, whatever number it tries; and what may have
  *              made a copy of an output pipe is noted (langs/output.h)
@@ -170,7 +171,7 @@ void furca_bash_limit_end(void)
 /* A session that stops itself has nobody who would continue it: as if it had been continued at once. */
 static bool stops_host(pid_t pid, int sig)
 {
-	return (sig == SIGSTOP || sig == SIGTSTP) && furca_bash_is_host() && pid == furca_bash.pid;
+	return (sig == SIGSTOP || sig == SIGTSTP) && furca_bash_is_host() && pid == furca_bash.host.pid;
 }
 
 static int hook_kill(pid_t pid, int sig)
@@ -201,6 +202,13 @@ static int hook_sigaction(int sig, const struct sigaction *act, struct sigaction
 	if (act)
 		furca_bash.handlers_changed = 1;
 	return sigaction(sig, act, before);
+}
+
+static int hook_sigprocmask(int how, const sigset_t *set, sigset_t *before)
+{
+	if (set)
+		furca_bash.mask_changed = 1;
+	return sigprocmask(how, set, before);
 }
 
 /* While bash waits for a child its job table stands still, although it has SIGCHLD blocked: the interrupt may look into it. */
@@ -314,6 +322,7 @@ static const struct {
 	{"killpg", (void *)hook_killpg},
 	{"waitpid", (void *)hook_waitpid},
 	{"sigaction", (void *)hook_sigaction},
+	{"sigprocmask", (void *)hook_sigprocmask},
 	{"dup", (void *)hook_dup},
 	{"open", (void *)hook_open},
 	{"open64", (void *)hook_open},

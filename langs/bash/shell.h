@@ -47,8 +47,6 @@ enum furca_bash_phase {
 
 struct furca_bash {
 	struct furca_host host;		/* the loop; its channels are hidden from code */
-	pid_t pid;			/* of the process that is the host; children of bash differ */
-	volatile char *own;		/* 1 in that process; the kernel clears it in a forked child. NULL: it cannot */
 	bool copy;			/* a clone whose EXIT trap was its session's */
 	char *exit_trap;		/* the session's EXIT trap while disarmed, for trap -p; owned by bash's table */
 	volatile sig_atomic_t phase;	/* enum furca_bash_phase; read by handlers */
@@ -58,6 +56,8 @@ struct furca_bash {
 	volatile sig_atomic_t interrupts;	/* how often this call was interrupted; written by handlers */
 	volatile sig_atomic_t handlers_changed; /* by bash, since ours were put in place */
 	volatile sig_atomic_t waiting;		/* in waitpid */
+	volatile sig_atomic_t mask_changed;	/* signals may be blocked that are not between calls */
+	bool foreign;				/* objects were loaded: code that is not bash's may have run */
 	unsigned commands;			/* of this call that have run to their end, at top level */
 	int ended_as;				/* enum furca_bash_how, set by a hook; 0: none did */
 	int saved[3];	/* 0, 1, 2 as they were when the call began; -1: not changed since, or closed */
@@ -69,7 +69,7 @@ extern struct furca_bash furca_bash;
 /* Whether this process is the host, and no child that bash forked. Async-signal-safe. */
 static inline bool furca_bash_is_host(void)
 {
-	return furca_bash.own ? *furca_bash.own == 1 : getpid() == furca_bash.pid;
+	return furca_host_is_self(&furca_bash.host);
 }
 
 /* What a call's end looks like. */
@@ -89,6 +89,9 @@ void furca_bash_run_exit_trap(struct furca_bash_end *end);
 /* The word of DONE's `how`, and a sentence for a model (a static or thread-unsafe buffer), NULL for an orderly end. */
 const char *furca_bash_how_word(enum furca_bash_how how);
 const char *furca_bash_how_text(const struct furca_bash_end *end);
+
+/* builtin.c: whether objects were loaded into this process since the first call. */
+bool furca_bash_has_loaded(void);
 
 /* signals.c */
 

@@ -58,8 +58,16 @@ static void on_close(void *data)
 	closed = 1;
 }
 
+static void idle(void *data)
+{
+}
+
 static const struct furca_host_lang lang = {
 	.language = "words", .version = "1", .run = run, .inspect = inspect, .close = on_close};
+
+/* Does something around the wait, so that the host waits for the channel before it receives. */
+static const struct furca_host_lang idle_lang = {
+	.language = "words", .version = "1", .run = run, .idle_begin = idle, .idle_end = idle, .idle_signal = idle};
 
 struct peer {
 	pid_t pid;
@@ -67,7 +75,7 @@ struct peer {
 	struct furca_buf in;
 };
 
-static void serve(int control, int capability)
+static void serve(int control, int capability, const struct furca_host_lang *served)
 {
 	struct furca_host host;
 
@@ -75,7 +83,7 @@ static void serve(int control, int capability)
 	    dup3(103, FURCA_HOST_CONTROL_FD, O_CLOEXEC) < 0 || dup3(104, FURCA_HOST_CAPABILITY_FD, O_CLOEXEC) < 0)
 		_exit(101);
 	if (furca_fd_close_rest((const int[]){FURCA_HOST_CONTROL_FD, FURCA_HOST_CAPABILITY_FD}, 2) < 0 ||
-	    furca_host_init(&host, &lang, NULL, NULL) < 0)
+	    furca_host_init(&host, served, NULL, NULL) < 0)
 		_exit(102);
 	if (host.control.n < FURCA_HIDDEN_FD || host.capability.n < FURCA_HIDDEN_FD ||
 	    fcntl(FURCA_HOST_CONTROL_FD, F_GETFD) >= 0)
@@ -101,7 +109,7 @@ static void expect(struct peer *peer, enum furca_frame number, uint64_t call, st
 	furca_fds_done(fds, n);
 }
 
-static void peer_start(struct peer *peer)
+static void peer_start_lang(struct peer *peer, const struct furca_host_lang *served)
 {
 	int control[2], capability[2];
 	struct furca_frame_view frame;
@@ -112,11 +120,16 @@ static void peer_start(struct peer *peer)
 	*peer = (struct peer){.pid = fork(), .control = control[0], .capability = capability[0]};
 	ck_assert_int_ge(peer->pid, 0);
 	if (!peer->pid)
-		serve(control[1], capability[1]);
+		serve(control[1], capability[1], served);
 	(void)close(control[1]);
 	(void)close(capability[1]);
 	expect(peer, FURCA_HOST_READY, 0, &frame);
 	ck_assert(furca_map_text(frame.body, "language", &language) && is(language, "words"));
+}
+
+static void peer_start(struct peer *peer)
+{
+	peer_start_lang(peer, &lang);
 }
 
 static void text(msgpack_packer *pk, const char *word)
@@ -124,19 +137,26 @@ static void text(msgpack_packer *pk, const char *word)
 	msgpack_pack_str_with_body(pk, word, strlen(word));
 }
 
-/* Sends a frame with one text field, or none. */
-static void ask(struct peer *peer, enum furca_frame number, uint64_t call, const char *key, const char *word,
-		const int *fds, size_t n_fds)
+/* Appends a frame with one text field, or none. */
+static void put(struct furca_buf *out, enum furca_frame number, uint64_t call, const char *key, const char *word,
+		size_t n_fds)
 {
-	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
-	size_t offset = furca_frame_begin(&out, &pk, number, call, key ? 1 : 0);
+	size_t offset = furca_frame_begin(out, &pk, number, call, key ? 1 : 0);
 
 	if (key) {
 		text(&pk, key);
 		text(&pk, word);
 	}
-	ck_assert_int_eq(furca_frame_end(&out, offset, (unsigned)n_fds), 0);
+	ck_assert_int_eq(furca_frame_end(out, offset, (unsigned)n_fds), 0);
+}
+
+static void ask(struct peer *peer, enum furca_frame number, uint64_t call, const char *key, const char *word,
+		const int *fds, size_t n_fds)
+{
+	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
+
+	put(&out, number, call, key, word, n_fds);
 	ck_assert_int_eq(furca_frame_send(peer->control, out.data, out.len, fds, n_fds), 0);
 }
 
@@ -251,6 +271,91 @@ START_TEST(garbage_ends_it)
 }
 END_TEST
 
+/* Three calls in one message, on the pipes of a first one: what was received with the first is not waited for. */
+static void check_ahead(const struct furca_host_lang *served)
+{
+	FURCA_AUTO_BUF struct furca_buf calls = FURCA_BUF_INIT;
+	struct furca_frame_view frame;
+	struct peer peer;
+	char out[16];
+
+	peer_start_lang(&peer, served);
+	(void)call_word(&peer, 1, "limits", out, &frame);
+	for (uint64_t call = 2; call < 5; call++)
+		put(&calls, FURCA_HOST_RUN, call, "code", "limits", 0);
+	ck_assert_int_eq(furca_frame_send(peer.control, calls.data, calls.len, NULL, 0), 0);
+	for (uint64_t call = 2; call < 5; call++)
+		expect(&peer, FURCA_HOST_DONE, call, &frame);
+	(void)close(peer.control);
+	ck_assert_int_eq(ended(&peer), 0);
+}
+
+START_TEST(frames_that_came_together_are_served)
+{
+	check_ahead(&lang);
+	check_ahead(&idle_lang);
+}
+END_TEST
+
+static void put_clone(struct furca_buf *out, uint64_t call, enum furca_clone_role role)
+{
+	msgpack_packer pk;
+	size_t offset = furca_frame_begin(out, &pk, FURCA_HOST_CLONE, call, 1);
+
+	text(&pk, "role");
+	msgpack_pack_uint32(&pk, (uint32_t)role);
+	ck_assert_int_eq(furca_frame_end(out, offset, 2), 0);
+}
+
+/* A call that was received together with CLONE is the original's only; the clone answers what comes on its own channel. */
+static void check_clone(const struct furca_host_lang *served, enum furca_clone_role role)
+{
+	FURCA_AUTO_BUF struct furca_buf both = FURCA_BUF_INIT;
+	struct furca_frame_view frame;
+	struct peer peer, clone = {0};
+	int control[2], capability[2];
+	char out[16];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control), 0);
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, capability), 0);
+	peer_start_lang(&peer, served);
+	(void)call_word(&peer, 1, "limits", out, &frame);
+	put_clone(&both, 2, role);
+	put(&both, FURCA_HOST_RUN, 3, "code", "limits", 0);
+	ck_assert_int_eq(
+		furca_frame_send(peer.control, both.data, both.len, (const int[]){control[1], capability[1]}, 2), 0);
+	(void)close(control[1]);
+	(void)close(capability[1]);
+	expect(&peer, FURCA_HOST_CLONED, 2, &frame);
+	ck_assert(!furca_map_text(frame.body, "error", &(struct furca_view){0}));
+	expect(&peer, FURCA_HOST_DONE, 3, &frame);
+
+	clone.control = control[0];
+	expect(&clone, FURCA_HOST_READY, 0, &frame);
+	if (role == FURCA_CLONE_SNAPSHOT) {
+		ask(&clone, FURCA_HOST_PROMOTE, 4, NULL, NULL, NULL, 0);
+		expect(&clone, FURCA_HOST_READY, 0, &frame);
+	}
+	(void)call_word(&clone, 5, "say", out, &frame);
+	ck_assert_str_eq(out, "outerr");
+	(void)close(clone.control);
+	(void)close(capability[0]);
+	furca_buf_done(&clone.in);
+	(void)close(peer.control);
+	ck_assert_int_eq(ended(&peer), 0);
+}
+
+START_TEST(a_clone_leaves_to_the_original_what_came_with_it)
+{
+	static const enum furca_clone_role roles[] = {FURCA_CLONE_SESSION, FURCA_CLONE_STATELESS, FURCA_CLONE_SNAPSHOT};
+
+	for (size_t i = 0; i < FURCA_COUNT(roles); i++) {
+		check_clone(&lang, roles[i]);
+		check_clone(&idle_lang, roles[i]);
+	}
+}
+END_TEST
+
 static void add(TCase *cases)
 {
 	tcase_set_timeout(cases, 4);
@@ -259,6 +364,8 @@ static void add(TCase *cases)
 	tcase_add_test(cases, inspects);
 	tcase_add_test(cases, wrong_frames);
 	tcase_add_test(cases, garbage_ends_it);
+	tcase_add_test(cases, frames_that_came_together_are_served);
+	tcase_add_test(cases, a_clone_leaves_to_the_original_what_came_with_it);
 }
 
 int main(void)
