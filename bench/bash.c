@@ -1,7 +1,8 @@
 /*
  * furca-bench-bash: bash calls against the ways without furca.
  *   a stateful `:` in the host     against a marker echoed over bare pipes to a bash that lives on; end to end, for comparison
- *   a read-only `:`                against a stateful one, and with 10,000 variables against replaying them in a new bash
+ *   a read-only `:`                against a stateful one; with 10,000 variables against the state taken as text from a living bash and replayed in a
+ *                                  new one, and against the replay alone
  *   a stateless `:`                against `bash -c :`
  *   100 MB of output               as a rate
  */
@@ -28,7 +29,7 @@
 
 #include "base/banned.h"
 
-enum { ROUNDS = 40, PER_ROUND = 40, FEW = 8, VARIABLES = 10000, OUTPUT_BYTES = 100000000 };
+enum { ROUNDS = 40, PER_ROUND = 40, FEW = 8, OUTPUT_BYTES = 100000000 };
 enum { PARKED_US = 30000 }; /* after which the copy for the next read stands, whatever the machine does */
 
 extern char **environ;
@@ -90,15 +91,25 @@ static int bare_start(struct bare *bare)
 	return r;
 }
 
-static int bare_call(const struct bare *bare)
+/* One line of code, which is to end with status 0; whoever uses a marker wants the status in it. */
+static int bare_call(const struct bare *bare, const char *code)
 {
-	static const char code[] = ":\necho @end@$?\n", marker[] = "@end@0\n";
-	char answer[sizeof(marker)];
+	static const char end[] = "\necho @end@$?\n", marker[] = "@end@0\n";
+	char text[1024], answer[sizeof(marker)];
+	int n = snprintf(text, sizeof(text), "%s%s", code, end);
 
-	if (furca_fd_write_all(bare->to, code, sizeof(code) - 1) < 0 ||
-	    furca_fd_read_full(bare->from, answer, sizeof(marker) - 1) != (ssize_t)sizeof(marker) - 1)
+	if (n >= (int)sizeof(text) || furca_fd_write_all(bare->to, text, (size_t)n) < 0 ||
+	    furca_fd_read_full(bare->from, answer, sizeof(marker) - 1) != (ssize_t)sizeof(marker) - 1 ||
+	    memcmp(answer, marker, sizeof(marker) - 1) != 0)
 		return complain("the bare bash does not answer");
 	return 0;
+}
+
+static void bare_end(const struct bare *bare)
+{
+	(void)close(bare->to);
+	(void)close(bare->from);
+	(void)waitpid(bare->pid, NULL, 0);
 }
 
 /* The host alone, spoken to as the engine does: the first call's pipes serve the next ones too, since nobody else holds them. */
@@ -205,13 +216,14 @@ static int new_bash(const char *code)
 }
 
 /* What is measured, with what it needs at hand. */
-static struct bare bare;
+static struct bare bare, full; /* `full` has the variables */
 static struct host host;
-static char *replay; /* code that sources the variables' declarations */
+static char state_file[] = "/tmp/furca-bench-XXXXXX";
+static char *snapshot, *replay; /* code that writes a bash's state to that file, and that sources it */
 
 static int do_bare(void *arg)
 {
-	return bare_call(&bare);
+	return bare_call(&bare, ":");
 }
 
 static int do_host(void *arg)
@@ -239,18 +251,35 @@ static int do_new(void *arg)
 	return new_bash(arg);
 }
 
-static int fill_session(void)
+static int do_replay(void *arg)
 {
-	static const char code[] =
-		"for ((i = 0; i < 10000; i++)); do declare \"v$i=value $i\"; done; declare -p >\"$FURCA_BENCH_FILE\"";
-	char path[] = "/tmp/furca-bench-XXXXXX";
-	FURCA_AUTO_FD struct furca_fd file = furca_fd_own(mkostemp(path, O_CLOEXEC));
-	FURCA_AUTO_FREE char *all = NULL;
+	return new_bash(replay);
+}
 
-	if (file.n < 0 || asprintf(&all, "FURCA_BENCH_FILE=%s; %s", path, code) < 0 ||
-	    asprintf(&replay, ". %s 2>/dev/null; :", path) < 0)
+/* A look without furca at what a bash holds, which may have changed since the last. */
+static int do_snapshot(void *arg)
+{
+	int r = bare_call(&full, snapshot);
+
+	return r < 0 ? r : new_bash(replay);
+}
+
+/* 10,000 variables for the session, and for a bare bash; the first snapshot, for the replay alone. */
+static int fill(void)
+{
+	static const char code[] = "for ((i = 0; i < 10000; i++)); do declare \"v$i=value $i\"; done";
+	FURCA_AUTO_FD struct furca_fd file = furca_fd_own(mkostemp(state_file, O_CLOEXEC));
+
+	if (file.n < 0 ||
+	    asprintf(
+		    &snapshot,
+		    "{ declare -p; declare -f; alias -p; shopt -p; set +o; umask -p; printf 'cd %%q\\n' \"$PWD\"; } >%s 2>/dev/null",
+		    state_file) < 0 ||
+	    asprintf(&replay, "shopt -s expand_aliases\n. %s 2>/dev/null\n:", state_file) < 0)
 		return -errno;
-	return engine_call("stateful", all);
+	if (bare_start(&full) < 0 || bare_call(&full, code) < 0 || bare_call(&full, snapshot) < 0)
+		return -EIO;
+	return engine_call("stateful", code);
 }
 
 static int do_output(void *arg)
@@ -301,9 +330,7 @@ static int measure_modes(void)
 {
 	static struct furca_bench_series stateful = {.name = "stateful `:`"}, reading = {.name = "read-only `:`"},
 					 fresh = {.name = "`bash -c :`", .role = FURCA_BENCH_PEER},
-					 stateless = {.name = "stateless `:`"},
-					 large = {.name = "read-only `:`, 10,000 variables"},
-					 replayed = {.name = "replayed in a new bash", .role = FURCA_BENCH_PEER};
+					 stateless = {.name = "stateless `:`"};
 	struct pair read_line = {
 		.tasks = {{&reading, do_read, NULL, 2, PARKED_US}, {&stateful, do_stateful, NULL, 2, PARKED_US}},
 		.line = {.name = "read-only / stateful",
@@ -316,18 +343,39 @@ static int measure_modes(void)
 			 .workload = "`:`",
 			 .sense = FURCA_BENCH_AT_LEAST,
 			 .goal = 2.5}};
-	struct pair replay_line = {
-		.tasks = {{&replayed, do_new, NULL, 2, PARKED_US}, {&large, do_read, NULL, 2, PARKED_US}},
-		.line = {.name = "replayed / read-only",
-			 .workload = "`:` with 10,000 variables",
-			 .sense = FURCA_BENCH_AT_LEAST,
-			 .goal = 100}};
 
-	if (engine_call("stateful", "x=1") < 0 || compare(&read_line, ROUNDS) < 0 ||
-	    compare(&stateless_line, ROUNDS) < 0 || fill_session() < 0)
+	if (engine_call("stateful", "x=1") < 0 || compare(&read_line, ROUNDS) < 0)
 		return -EIO;
-	replay_line.tasks[0].arg = replay;
-	return compare(&replay_line, FEW);
+	return compare(&stateless_line, ROUNDS);
+}
+
+static int measure_variables(void)
+{
+	static struct furca_bench_series whole = {.name = "taken as text, replayed in a new bash",
+						  .role = FURCA_BENCH_PEER},
+					 alone = {.name = "replayed in a new bash", .role = FURCA_BENCH_PEER},
+					 reading = {.name = "read-only `:`, 10,000 variables"};
+	struct furca_bench_task tasks[] = {{&whole, do_snapshot, NULL, 1, PARKED_US},
+					   {&alone, do_replay, NULL, 2, PARKED_US},
+					   {&reading, do_read, NULL, 2, PARKED_US}};
+	struct furca_bench_line whole_line = {.name = "replayed / read-only",
+					      .workload =
+						      "`:` with 10,000 variables; declare -p and the rest, each time",
+					      .over = &whole,
+					      .under = &reading,
+					      .sense = FURCA_BENCH_AT_LEAST,
+					      .goal = 100};
+	struct furca_bench_line alone_line = {.name = "replay alone / read-only",
+					      .workload = "`:` with 10,000 variables; the text is at hand",
+					      .over = &alone,
+					      .under = &reading,
+					      .sense = FURCA_BENCH_NO_GOAL};
+
+	if (fill() < 0 || furca_bench_rounds(tasks, FURCA_COUNT(tasks), FEW) < 0)
+		return -EIO;
+	(void)furca_bench_say(&whole_line);
+	(void)furca_bench_say(&alone_line);
+	return 0;
 }
 
 static int measure_output(void)
@@ -362,17 +410,17 @@ int main(void)
 		(void)complain(err.message);
 		return 77;
 	}
-	if (measure_calls() < 0 || measure_modes() < 0 || measure_output() < 0)
+	if (measure_calls() < 0 || measure_modes() < 0 || measure_variables() < 0 || measure_output() < 0)
 		complete = false;
-	if (replay) {
-		*strchr(replay + 2, ' ') = '\0';
-		(void)unlink(replay + 2);
-		free(replay);
-	}
+	if (snapshot)
+		(void)unlink(state_file);
+	free(snapshot);
+	free(replay);
 	furca_close(client);
-	(void)close(bare.to);
+	if (full.pid)
+		bare_end(&full);
+	bare_end(&bare);
 	(void)close(host.control);
-	(void)waitpid(bare.pid, NULL, 0);
 	(void)waitpid(host.pid, NULL, 0);
 	return complete ? furca_bench_status() : 1;
 }
