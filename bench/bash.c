@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "bench/bench.h"
 #include "bench/execute.h"
+#include "bench/limit.h"
 #include "bridge/wire/frame.h"
 #include "bridge/wire/host.h"
 #include "bridge/wire/limits.h"
@@ -220,6 +221,7 @@ static struct bare bare, full; /* `full` has the variables */
 static struct host host;
 static char state_file[] = "/tmp/furca-bench-XXXXXX";
 static char *snapshot, *replay; /* code that writes a bash's state to that file, and that sources it */
+static struct furca_bench_echo echo = {.request = 9, .answer = 7}; /* as many bytes as the bare way sends */
 
 static int do_bare(void *arg)
 {
@@ -290,9 +292,30 @@ static int do_output(void *arg)
 	return engine_call("stateful", code);
 }
 
-/* One line: the two series of a comparison, in turn. */
+/* The same bytes from the same program into memory that is not kept. */
+static int do_pipe(void *arg)
+{
+	static char bytes[1 << 16];
+	char *argv[] = {(char[]){"head"}, (char[]){"-c"}, (char[]){"100000000"}, (char[]){"/dev/zero"}, NULL};
+	size_t got = 0;
+	int out[2];
+	pid_t pid;
+
+	if (pipe2(out, O_CLOEXEC) < 0 || out_of_the_way(&out[1]) < 0)
+		return -errno;
+	int r = start(argv, (const int[]){-1, out[1], -1, -1, -1}, &pid);
+	(void)close(out[1]);
+	for (ssize_t n = 1; r == 0 && n > 0; got += n > 0 ? (size_t)n : 0)
+		n = read(out[0], bytes, sizeof(bytes));
+	(void)close(out[0]);
+	if (r == 0 && (waitpid(pid, NULL, 0) != pid || got != OUTPUT_BYTES))
+		return complain("a program does not write what it should");
+	return r;
+}
+
+/* One line: the two series of a comparison and the limit, in turn. */
 struct pair {
-	struct furca_bench_task tasks[2]; /* over, under */
+	struct furca_bench_task tasks[3]; /* over, under, limit */
 	struct furca_bench_line line;
 };
 
@@ -300,7 +323,8 @@ static int compare(struct pair *pair, unsigned rounds)
 {
 	pair->line.over = pair->tasks[0].series;
 	pair->line.under = pair->tasks[1].series;
-	if (furca_bench_rounds(pair->tasks, 2, rounds) < 0)
+	pair->line.limit = pair->tasks[2].series;
+	if (furca_bench_rounds(pair->tasks, FURCA_COUNT(pair->tasks), rounds) < 0)
 		return -EIO;
 	(void)furca_bench_say(&pair->line);
 	return 0;
@@ -310,15 +334,18 @@ static int measure_calls(void)
 {
 	static struct furca_bench_series marker = {.name = "`:` over bare pipes", .role = FURCA_BENCH_PEER},
 					 in_host = {.name = "`:` in the host"}, whole = {.name = "`:` end to end"},
-					 again = {.name = "`:` over bare pipes, again", .role = FURCA_BENCH_PEER};
+					 again = {.name = "`:` over bare pipes, again", .role = FURCA_BENCH_PEER},
+					 bare_echo = {.name = "9 bytes to a process and 7 back",
+						      .role = FURCA_BENCH_LIMIT};
+	struct furca_bench_task limit = {&bare_echo, furca_bench_echo_run, &echo, PER_ROUND, 0};
 	struct pair host_line = {
-		.tasks = {{&in_host, do_host, NULL, PER_ROUND, 0}, {&marker, do_bare, NULL, PER_ROUND, 0}},
+		.tasks = {{&in_host, do_host, NULL, PER_ROUND, 0}, {&marker, do_bare, NULL, PER_ROUND, 0}, limit},
 		.line = {.name = "in the host / over bare pipes",
 			 .workload = "a stateful `:`",
 			 .sense = FURCA_BENCH_AT_MOST,
 			 .goal = 1.2}};
 	struct pair whole_line = {
-		.tasks = {{&whole, do_stateful, NULL, PER_ROUND, 0}, {&again, do_bare, NULL, PER_ROUND, 0}},
+		.tasks = {{&whole, do_stateful, NULL, PER_ROUND, 0}, {&again, do_bare, NULL, PER_ROUND, 0}, limit},
 		.line = {.name = "end to end / over bare pipes",
 			 .workload = "a stateful `:` by the C client, committed each time",
 			 .sense = FURCA_BENCH_NO_GOAL}};
@@ -330,19 +357,23 @@ static int measure_modes(void)
 {
 	static struct furca_bench_series stateful = {.name = "stateful `:`"}, reading = {.name = "read-only `:`"},
 					 fresh = {.name = "`bash -c :`", .role = FURCA_BENCH_PEER},
-					 stateless = {.name = "stateless `:`"};
+					 stateless = {.name = "stateless `:`"},
+					 forked = {.name = "fork and end of a small process",
+						   .role = FURCA_BENCH_LIMIT};
+	struct furca_bench_task limit = {&forked, furca_bench_fork, NULL, 2, PARKED_US};
 	struct pair read_line = {
-		.tasks = {{&reading, do_read, NULL, 2, PARKED_US}, {&stateful, do_stateful, NULL, 2, PARKED_US}},
+		.tasks = {{&reading, do_read, NULL, 2, PARKED_US}, {&stateful, do_stateful, NULL, 2, PARKED_US}, limit},
 		.line = {.name = "read-only / stateful",
 			 .workload = "`:`, a parked copy at hand",
 			 .sense = FURCA_BENCH_AT_MOST,
 			 .goal = 2}};
-	struct pair stateless_line = {
-		.tasks = {{&fresh, do_new, (void *)":", 4, PARKED_US}, {&stateless, do_stateless, NULL, 4, PARKED_US}},
-		.line = {.name = "`bash -c :` / stateless",
-			 .workload = "`:`",
-			 .sense = FURCA_BENCH_AT_LEAST,
-			 .goal = 2.5}};
+	struct pair stateless_line = {.tasks = {{&fresh, do_new, (void *)":", 4, PARKED_US},
+						{&stateless, do_stateless, NULL, 4, PARKED_US},
+						limit},
+				      .line = {.name = "`bash -c :` / stateless",
+					       .workload = "`:`",
+					       .sense = FURCA_BENCH_AT_LEAST,
+					       .goal = 2.5}};
 
 	if (engine_call("stateful", "x=1") < 0 || compare(&read_line, ROUNDS) < 0)
 		return -EIO;
@@ -354,21 +385,26 @@ static int measure_variables(void)
 	static struct furca_bench_series whole = {.name = "taken as text, replayed in a new bash",
 						  .role = FURCA_BENCH_PEER},
 					 alone = {.name = "replayed in a new bash", .role = FURCA_BENCH_PEER},
-					 reading = {.name = "read-only `:`, 10,000 variables"};
+					 reading = {.name = "read-only `:`, 10,000 variables"},
+					 forked = {.name = "fork and end of a small process, later",
+						   .role = FURCA_BENCH_LIMIT};
 	struct furca_bench_task tasks[] = {{&whole, do_snapshot, NULL, 1, PARKED_US},
 					   {&alone, do_replay, NULL, 2, PARKED_US},
-					   {&reading, do_read, NULL, 2, PARKED_US}};
+					   {&reading, do_read, NULL, 2, PARKED_US},
+					   {&forked, furca_bench_fork, NULL, 2, PARKED_US}};
 	struct furca_bench_line whole_line = {.name = "replayed / read-only",
 					      .workload =
 						      "`:` with 10,000 variables; declare -p and the rest, each time",
 					      .over = &whole,
 					      .under = &reading,
+					      .limit = &forked,
 					      .sense = FURCA_BENCH_AT_LEAST,
 					      .goal = 100};
 	struct furca_bench_line alone_line = {.name = "replay alone / read-only",
 					      .workload = "`:` with 10,000 variables; the text is at hand",
 					      .over = &alone,
 					      .under = &reading,
+					      .limit = &forked,
 					      .sense = FURCA_BENCH_NO_GOAL};
 
 	if (fill() < 0 || furca_bench_rounds(tasks, FURCA_COUNT(tasks), FEW) < 0)
@@ -380,18 +416,24 @@ static int measure_variables(void)
 
 static int measure_output(void)
 {
-	static struct furca_bench_series took = {.name = "100 MB of output"}, rate = {.name = "output", .unit = "MB/s"};
-	struct furca_bench_task task = {&took, do_output, NULL, 1, PARKED_US};
+	static struct furca_bench_series took = {.name = "100 MB of output"}, rate = {.name = "output", .unit = "MB/s"},
+					 piped = {.name = "100 MB through a pipe", .role = FURCA_BENCH_LIMIT},
+					 pipe_rate = {.name = "a pipe", .unit = "MB/s", .role = FURCA_BENCH_LIMIT};
+	struct furca_bench_task tasks[] = {{&took, do_output, NULL, 1, PARKED_US},
+					   {&piped, do_pipe, NULL, 1, PARKED_US}};
 	struct furca_bench_line line = {.name = "output",
 					.workload = "head -c 100M /dev/zero, kept whole",
 					.over = &rate,
+					.limit = &pipe_rate,
 					.sense = FURCA_BENCH_AT_LEAST,
 					.goal = 1000};
 
-	if (furca_bench_rounds(&task, 1, FEW) < 0)
+	if (furca_bench_rounds(tasks, FURCA_COUNT(tasks), FEW) < 0)
 		return -EIO;
-	for (size_t i = 0; i < took.n; i++)
+	for (size_t i = 0; i < took.n; i++) {
 		furca_bench_add(&rate, OUTPUT_BYTES / took.values[i]);
+		furca_bench_add(&pipe_rate, OUTPUT_BYTES / piped.values[i]);
+	}
 	(void)furca_bench_say(&line);
 	return 0;
 }
@@ -404,7 +446,7 @@ int main(void)
 	if (furca_bench_begin("bench bash: calls against a bare pipe, a new bash, a replayed session",
 			      FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
-	if (bare_start(&bare) < 0 || host_start(&host) < 0)
+	if (bare_start(&bare) < 0 || host_start(&host) < 0 || furca_bench_echo_open(&echo) < 0)
 		return 77;
 	if (furca_open_private(NULL, &client, &err) < 0) {
 		(void)complain(err.message);
@@ -417,6 +459,7 @@ int main(void)
 	free(snapshot);
 	free(replay);
 	furca_close(client);
+	furca_bench_echo_close(&echo);
 	if (full.pid)
 		bare_end(&full);
 	bare_end(&bare);

@@ -299,6 +299,9 @@ static struct figure figure_of(const struct furca_bench_line *line)
 	figure.high = percentile(each, n, 75);
 	if (under && furca_bench_percentile(under, 75) > 2 * furca_bench_percentile(under, 25))
 		figure.steady = false;
+	if (!under && line->sense != FURCA_BENCH_NO_GOAL && figure.low < line->goal && line->goal < figure.high &&
+	    figure.high - figure.low > line->goal)
+		figure.steady = false;
 	return figure;
 }
 
@@ -366,14 +369,4 @@ void furca_bench_skip(const char *name, const char *reason)
 int furca_bench_status(void)
 {
 	return status;
-}
-
-int furca_bench_ratio(const char *name, const struct furca_bench_series *over, const struct furca_bench_series *under,
-		      double goal, bool at_most)
-{
-	return furca_bench_say(&(struct furca_bench_line){.name = name,
-							  .over = over,
-							  .under = under,
-							  .sense = at_most ? FURCA_BENCH_AT_MOST : FURCA_BENCH_AT_LEAST,
-							  .goal = goal});
 }

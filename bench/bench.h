@@ -57,7 +57,7 @@ enum furca_bench_sense { FURCA_BENCH_AT_MOST, FURCA_BENCH_AT_LEAST, FURCA_BENCH_
 /* `over` by `under`, with a goal for the ratio; without `under` the goal is one for the figure of `over` itself, in its unit. */
 struct furca_bench_line {
 	const char *name;     /* short and kept: the guard and the report find the line by program and name */
-	const char *workload; /* what was done, for someone who reads the line alone */
+	const char *workload; /* never NULL: what was done, for someone who reads the line alone */
 	const struct furca_bench_series *over, *under;
 	const struct furca_bench_series *limit; /* NULL, or what the machine allows, measured in the same rounds */
 	enum furca_bench_sense sense;
@@ -90,8 +90,8 @@ void furca_bench_print(const struct furca_bench_series *series);
 
 /*
  * Prints and records a line: the ratio of the medians, the middle half of the ratios of the same round, the goal and the verdict. Returns 0 for PASS
- * (and for a line without a goal), 1 for MISS, 77 for NOISY: nothing was measured, the machine is noisy, or the upper quartile of `under` is over
- * twice its lower one.
+ * (and for a line without a goal), 1 for MISS, 77 for NOISY: nothing was measured, the machine is noisy, the upper quartile of `under` is over
+ * twice its lower one, or a figure without `under` wavers around its goal by more than the goal.
  */
 int furca_bench_say(const struct furca_bench_line *line);
 
@@ -100,7 +100,3 @@ void furca_bench_skip(const char *name, const char *reason);
 
 /* The exit status that all lines so far come to. */
 int furca_bench_status(void);
-
-/* furca_bench_say() in short. */
-int furca_bench_ratio(const char *name, const struct furca_bench_series *over, const struct furca_bench_series *under,
-		      double goal, bool at_most);

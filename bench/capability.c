@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "bench/bench.h"
 #include "bench/execute.h"
+#include "bench/limit.h"
 #include "bridge/wire/frame.h"
 #include "bridge/wire/pack.h"
 #include "bridge/wire/ring.h"
@@ -101,16 +102,29 @@ static pid_t seed_start(void)
 	return pid;
 }
 
+static int bare_calls(void *echo)
+{
+	int r = 0;
+
+	for (int i = 0; i < CALLS && r == 0; i++)
+		r = furca_bench_echo_run(echo);
+	return r;
+}
+
 static int one_in_flight(void)
 {
 	static struct furca_bench_series own = {.name = "300 calls, one in flight"},
 					 seed = {.name = "the same, JSON lines to Python", .role = FURCA_BENCH_PEER};
+	static struct furca_bench_series bare = {.name = "300 messages there and back, bare",
+						 .role = FURCA_BENCH_LIMIT};
+	struct furca_bench_echo echo = {.request = 64, .answer = 32};
 	struct furca_bench_task tasks[] = {{.series = &seed, .run = seed_calls},
-					   {.series = &own, .run = session_calls}};
+					   {.series = &own, .run = session_calls},
+					   {.series = &bare, .run = bare_calls, .arg = &echo}};
 	struct furca_error err;
 	pid_t pid = seed_start();
 
-	if (pid < 0 || furca_open_private(NULL, &client, &err) < 0 ||
+	if (pid < 0 || furca_bench_echo_open(&echo) < 0 || furca_open_private(NULL, &client, &err) < 0 ||
 	    furca_capability_register(client, "contacts.lookup", "read", NULL, NULL, 0, lookup, NULL, &err) < 0)
 		return -EIO;
 	int r = furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? 10 : 40);
@@ -120,8 +134,10 @@ static int one_in_flight(void)
 						   .workload = "one call in flight from Python code in a session",
 						   .over = &seed,
 						   .under = &own,
+						   .limit = &bare,
 						   .sense = FURCA_BENCH_AT_LEAST,
 						   .goal = 2.5});
+	furca_bench_echo_close(&echo);
 	furca_close(client);
 	(void)close(seed_socket);
 	(void)waitpid(pid, NULL, 0);
@@ -360,6 +376,7 @@ static int under_load(void)
 							 .workload = "20 lanes with 16 calls in flight each",
 							 .over = &peer,
 							 .under = &own,
+							 .limit = &peer,
 							 .sense = FURCA_BENCH_AT_LEAST,
 							 .goal = 0.9});
 	/* A call is two messages: one in, one out. */
@@ -506,6 +523,7 @@ static int by_shared_memory(void)
 								 .workload = "one frame there and one back at a time",
 								 .over = &own,
 								 .under = &floor,
+								 .limit = &floor,
 								 .sense = FURCA_BENCH_AT_MOST,
 								 .goal = 1.5});
 	return r;

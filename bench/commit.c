@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "bench/bench.h"
 #include "bench/execute.h"
+#include "bench/limit.h"
 #include "include/furca.h"
 
 #include "base/banned.h"
@@ -85,7 +86,10 @@ static struct furca_bench_series s_in_place = {.name = "trivial call in place"},
 				 s_die_small = {.name = "death and way back, 8 MB"},
 				 s_die_large = {.name = "death and way back, large"},
 				 s_table = {.name = "look at a table in place"},
-				 s_table_read = {.name = "look at a table in a copy"};
+				 s_table_read = {.name = "look at a table in a copy"},
+				 s_fork = {.name = "fork and end of a small process", .role = FURCA_BENCH_LIMIT},
+				 s_fork_later = {.name = "fork and end of a small process, later",
+						 .role = FURCA_BENCH_LIMIT};
 
 static int reads(unsigned rounds)
 {
@@ -97,6 +101,7 @@ static int reads(unsigned rounds)
 		{&s_busy, run, &read_busy, 1, PARK_US},
 		{&s_kept_apart, run, &change_kept, 1, PARK_US},
 		{&s_unkept_apart, run, &change_unkept, 1, PARK_US},
+		{&s_fork, furca_bench_fork, NULL, 1, PARK_US},
 	};
 	struct furca_execute busy = FURCA_EXECUTE("python", "import time\nwhile True: time.sleep(1)");
 	struct furca_error err;
@@ -117,9 +122,13 @@ static int reads(unsigned rounds)
 static int others(unsigned rounds, bool table)
 {
 	struct furca_bench_task tasks[] = {
-		{&s_kept, run, &change_kept, 10, 0},	      {&s_unkept, run, &change_unkept, 10, 0},
-		{&s_die_small, run, &die_small, 1, PARK_US},  {&s_die_large, run, &die_large, 1, PARK_US},
-		{&s_table, run, &table_in_place, 1, PARK_US}, {&s_table_read, run, &table_read, 1, 2 * PARK_US},
+		{&s_kept, run, &change_kept, 10, 0},
+		{&s_unkept, run, &change_unkept, 10, 0},
+		{&s_fork_later, furca_bench_fork, NULL, 10, 0},
+		{&s_die_small, run, &die_small, 1, PARK_US},
+		{&s_die_large, run, &die_large, 1, PARK_US},
+		{&s_table, run, &table_in_place, 1, PARK_US},
+		{&s_table_read, run, &table_read, 1, 2 * PARK_US},
 	};
 
 	return furca_bench_rounds(tasks, FURCA_COUNT(tasks) - (table ? 0 : 2), rounds);
@@ -129,22 +138,22 @@ static void say(bool table)
 {
 	const struct furca_bench_line lines[] = {
 		{"parked read / in place", "a read-only None against a stateful None, 50 MB of state", &s_small,
-		 &s_in_place, NULL, FURCA_BENCH_AT_MOST, 2.5},
+		 &s_in_place, &s_fork, FURCA_BENCH_AT_MOST, 2.5},
 		{"parked read, large / 50 MB", "a read-only None with 4 GB of state (1 GB with --quick) against 50 MB",
-		 &s_large, &s_small, NULL, FURCA_BENCH_AT_MOST, 1.5},
+		 &s_large, &s_small, &s_fork, FURCA_BENCH_AT_MOST, 1.5},
 		{"read while busy / idle", "a read-only None while the session runs a long call", &s_busy, &s_idle,
-		 NULL, FURCA_BENCH_AT_MOST, 1.5},
+		 &s_fork, FURCA_BENCH_AT_MOST, 1.5},
 		{"call with snapshots / without", "x = 1, the snapshot of the last one made meanwhile", &s_kept_apart,
-		 &s_unkept_apart, NULL, FURCA_BENCH_AT_MOST, 2.5},
+		 &s_unkept_apart, &s_fork, FURCA_BENCH_AT_MOST, 2.5},
 		{"calls without a pause, with snapshots / without",
-		 "x = 1, each waiting for the snapshot of the one before", &s_kept, &s_unkept, NULL,
+		 "x = 1, each waiting for the snapshot of the one before", &s_kept, &s_unkept, &s_fork_later,
 		 FURCA_BENCH_NO_GOAL, 0},
 		{"way back, large / 8 MB",
 		 "from a call that ends its process to the answer that the session is back: 4 GB (1 GB with --quick) against 8 MB",
-		 &s_die_large, &s_die_small, NULL, FURCA_BENCH_AT_MOST, 1.5},
+		 &s_die_large, &s_die_small, &s_fork_later, FURCA_BENCH_AT_MOST, 1.5},
 		{"table read / in place",
 		 "sum and mean of columns of 500 MB of pandas in a parked copy, after earlier ones", &s_table_read,
-		 &s_table, NULL, FURCA_BENCH_AT_MOST, 1.5},
+		 &s_table, &s_fork_later, FURCA_BENCH_AT_MOST, 1.5},
 	};
 
 	for (size_t i = 0; i < FURCA_COUNT(lines) - (table ? 0 : 1); i++)

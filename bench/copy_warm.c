@@ -9,6 +9,7 @@
 #include "bench/bench.h"
 #include "bench/copy.h"
 #include "bench/host.h"
+#include "bench/limit.h"
 #include "bridge/wire/host.h"
 #include "bridge/wire/pack.h"
 
@@ -102,6 +103,18 @@ static double warm_look(struct warm *warm)
 	return us;
 }
 
+/* The least that an answer takes: a message to a process that waits, and one back. */
+static struct furca_bench_series bare = {.name = "a message there and back, bare", .role = FURCA_BENCH_LIMIT};
+
+static int bare_round(struct furca_bench_echo *echo)
+{
+	(void)usleep(PARKED_US);
+	double start = furca_bench_now_us();
+	int r = furca_bench_echo_run(echo);
+	furca_bench_add(&bare, furca_bench_now_us() - start);
+	return r;
+}
+
 static void say(const struct warm *warm, const struct furca_bench_series *series)
 {
 	furca_bench_print(series);
@@ -109,6 +122,7 @@ static void say(const struct warm *warm, const struct furca_bench_series *series
 		.name = warm->line,
 		.workload = "len(data) in a copy parked ahead, from handing it the code to having its answer",
 		.over = series,
+		.limit = &bare,
 		.sense = FURCA_BENCH_AT_MOST,
 		.goal = 500});
 }
@@ -121,15 +135,22 @@ int furca_bench_copy_warm(unsigned rounds)
 		{.megabytes = 4096, .series = "copy parked, 4 GB", .line = "warm copy answers, 4 GB"},
 	};
 	static struct furca_bench_series series[FURCA_COUNT(all)];
+	struct furca_bench_echo echo = {.request = 64, .answer = 64};
 	size_t n = furca_bench_quick() ? 1 : FURCA_COUNT(all);
-	int r = 0;
+	int r = furca_bench_echo_open(&echo);
+
+	if (r < 0)
+		return 1;
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		series[i] = (struct furca_bench_series){
 			.name = all[i].series, .curve = "warm copy", .x_unit = "MB", .x = (double)all[i].megabytes};
 		r = warm_start(&all[i]);
 	}
-	for (unsigned round = 0; r == 0 && round < rounds + 3; round++)
+	for (unsigned round = 0; r == 0 && round < rounds + 3; round++) {
+		if (round == 3)
+			bare.n = 0;
+		r = bare_round(&echo);
 		for (size_t i = 0; r == 0 && i < n; i++) {
 			double us = warm_look(&all[i]);
 
@@ -138,6 +159,9 @@ int furca_bench_copy_warm(unsigned rounds)
 			furca_bench_add(&series[i], us);
 			r = us < 0 ? -EIO : 0;
 		}
+	}
+	furca_bench_echo_close(&echo);
+	furca_bench_print(&bare);
 	for (size_t i = 0; i < n; i++) {
 		if (r == 0)
 			say(&all[i], &series[i]);

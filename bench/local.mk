@@ -1,6 +1,6 @@
 # bench/: programs that `furca bench NAME` runs; they lie beside the hosts. Each uses bench/bench.h.
 noinst_LTLIBRARIES += libfurca-bench.la
-libfurca_bench_la_SOURCES = bench/bench.c bench/bench.h bench/execute.c bench/execute.h
+libfurca_bench_la_SOURCES = bench/bench.c bench/bench.h bench/execute.c bench/execute.h bench/limit.c bench/limit.h
 EXTRA_DIST += bench/README.md
 
 pkglibexec_PROGRAMS += furca-bench-call furca-bench-commit furca-bench-read

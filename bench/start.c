@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "bench/bench.h"
 #include "bench/execute.h"
+#include "bench/limit.h"
 #include "bridge/wire/value.h"
 #include "bridge/wire/pack.h"
 #include "include/furca.h"
@@ -49,6 +50,11 @@ static int call(void *arg)
 	args.session_id = at->session;
 	return furca_bench_execute(client, &args);
 }
+
+/* What each line is seen beside. */
+static struct furca_bench_series forked = {.name = "fork and end of a small process", .role = FURCA_BENCH_LIMIT};
+static const struct furca_bench_task fork_task = {
+	.series = &forked, .run = furca_bench_fork, .per_round = 4, .pause_us = PAUSE_US};
 
 struct program {
 	char *python, *code;
@@ -141,7 +147,8 @@ static int bare(void)
 	static struct where at = {"pass", "stateless", FURCA_NONE, FURCA_NONE};
 	struct furca_bench_task tasks[] = {
 		{.series = &peer, .run = start, .arg = &program},
-		{.series = &own, .run = call, .arg = &at, .per_round = 4, .pause_us = PAUSE_US}};
+		{.series = &own, .run = call, .arg = &at, .per_round = 4, .pause_us = PAUSE_US},
+		fork_task};
 
 	if (furca_bench_rounds(tasks, FURCA_COUNT(tasks), furca_bench_quick() ? 15 : 60) < 0)
 		return -EIO;
@@ -149,6 +156,7 @@ static int bare(void)
 							 .workload = "a start that does nothing",
 							 .over = &peer,
 							 .under = &own,
+							 .limit = &forked,
 							 .sense = FURCA_BENCH_AT_LEAST,
 							 .goal = 5});
 	return 0;
@@ -162,7 +170,8 @@ static int preloaded(int64_t venv)
 	static struct where at = {"import numpy, pandas", "stateless", 0, FURCA_NONE};
 	struct furca_bench_task tasks[] = {
 		{.series = &peer, .run = start, .arg = &program},
-		{.series = &own, .run = call, .arg = &at, .per_round = 8, .pause_us = PAUSE_US}};
+		{.series = &own, .run = call, .arg = &at, .per_round = 8, .pause_us = PAUSE_US},
+		fork_task};
 	FURCA_AUTO_FREE char *python = interpreter_of(venv);
 
 	program.python = python;
@@ -174,6 +183,7 @@ static int preloaded(int64_t venv)
 					   .workload = "a start that has numpy and pandas",
 					   .over = &peer,
 					   .under = &own,
+					   .limit = &forked,
 					   .sense = FURCA_BENCH_AT_LEAST,
 					   .goal = 100});
 	return 0;
@@ -188,7 +198,8 @@ static int reads(int64_t venv)
 	static struct where at = {"len(data)", "read_only", FURCA_NONE, 1}, there = {"len(data)", "read_only", 0, 1};
 	struct furca_bench_task tasks[] = {
 		{.series = &own, .run = call, .arg = &at, .per_round = 4, .pause_us = PAUSE_US},
-		{.series = &other, .run = call, .arg = &there, .per_round = 4, .pause_us = PAUSE_US}};
+		{.series = &other, .run = call, .arg = &there, .per_round = 4, .pause_us = PAUSE_US},
+		fork_task};
 
 	second.venv = there.venv = venv;
 	if (call(&first) < 0 || call(&second) < 0 ||
@@ -199,6 +210,7 @@ static int reads(int64_t venv)
 					   .workload = "len() of a list in a session",
 					   .over = &other,
 					   .under = &own,
+					   .limit = &forked,
 					   .sense = FURCA_BENCH_AT_MOST,
 					   .goal = 1.2});
 	return 0;

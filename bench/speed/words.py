@@ -82,10 +82,12 @@ class Bench:
         if not each:
             return self.skip(name, "nothing was measured")
         value = over.median() / under.median() if under else over.median()
+        low, high = quartile(each, 25), quartile(each, 75)
         steady = (self.noise <= NOISE_MAX or not self.timed) and not (under and quartile(under.values, 75) > 2 * quartile(under.values, 25))
+        if not under and goal is not None and low < goal < high and high - low > goal:
+            steady = False
         met = goal is None or (value <= goal if at_most else value >= goal)
         verdict = "NOISY" if not steady else "-" if goal is None else "PASS" if met else "MISS"
-        low, high = quartile(each, 25), quartile(each, 75)
         told = ", %s %.1f %s" % (limit.name, limit.median(), limit.unit) if limit and limit.values else ""
         told += ", goal %s %g: %s" % ("at most" if at_most else "at least", goal, verdict) if goal is not None else ""
         told += " (nothing can be said)" if verdict == "NOISY" else ""
