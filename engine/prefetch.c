@@ -11,12 +11,23 @@
 #define COPIES 64					/* that are told the same */
 #define MAX_BYTES (2 * FURCA_MAX_PAGE_RANGES * 16 + 64) /* two lists */
 
+/* The lists alone: a copy's code can write to its channel what it likes, and what is passed on must not break the next copy's. */
 void furca_prefetch_learn(struct furca_prefetch *prefetch, struct furca_view pages)
 {
-	if (furca_view_size(pages) > MAX_BYTES)
+	struct furca_value written, mapped;
+	msgpack_packer pk;
+
+	if (!furca_map_get(pages, "written", &written) || written.kind != FURCA_BIN ||
+	    !furca_map_get(pages, "mapped", &mapped) || mapped.kind != FURCA_BIN ||
+	    furca_view_size(written.raw) + furca_view_size(mapped.raw) > MAX_BYTES)
 		return;
 	furca_prefetch_done(prefetch);
-	(void)furca_buf_append(&prefetch->pages, pages.at, furca_view_size(pages));
+	furca_packer(&pk, &prefetch->pages);
+	msgpack_pack_map(&pk, 2);
+	furca_pack_text(&pk, "written");
+	furca_pack_raw(&pk, written.raw);
+	furca_pack_text(&pk, "mapped");
+	furca_pack_raw(&pk, mapped.raw);
 }
 
 /* What is taken in vain must not bring a session to its limit of memory. */
