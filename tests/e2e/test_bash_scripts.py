@@ -17,7 +17,7 @@ import pytest
 import bashsource
 import hostlib
 from hostlib import COPY, SESSION, Surface
-from test_host_bash import BASH, BUILTIN
+from bashhost import BASH, BUILTIN
 
 SECONDS = 90
 QUICK = "^(alias|array|attr|case|cond|comsub|errors|exec|extglob2|getopts|heredoc|invert|more-exp|posix2|redir|rhs|set-e|tilde|vredir)"

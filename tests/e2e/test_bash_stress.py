@@ -17,7 +17,8 @@ import bashsource
 import hostlib
 from furcalib import Client, furca_program
 from hostlib import SESSION
-from test_host_bash import ARGV, BASH, BEHAVIOURS, session, zygote  # noqa: F401 (fixtures)
+from bashhost import ARGV, BASH, session, zygote  # noqa: F401 (fixtures)
+from test_host_bash import BEHAVIOURS
 
 CALLS = int(os.environ.get("FURCA_STRESS", 300))
 MIXED = int(os.environ.get("FURCA_MIXED", 10000))
