@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,12 +20,9 @@
 #include "base/fd.h"
 #include "bench/bench.h"
 #include "bench/execute.h"
+#include "bench/host.h"
 #include "bench/limit.h"
-#include "bridge/wire/frame.h"
-#include "bridge/wire/host.h"
-#include "bridge/wire/limits.h"
 #include "include/furca.h"
-#include "langs/lang.h"
 
 #include "base/banned.h"
 
@@ -41,18 +37,16 @@ static int complain(const char *what)
 	return -EIO;
 }
 
-/* A program whose descriptors 0, 1, 3 and 4 are given; -1: /dev/null. */
-static int start(char *const *argv, const int fds[5], pid_t *ret)
+/* A program whose descriptors 0 and 1 are given; -1: /dev/null. */
+static int start(char *const *argv, const int fds[2], pid_t *ret)
 {
 	posix_spawn_file_actions_t actions;
 	int r = posix_spawn_file_actions_init(&actions);
 
-	for (int i = 0; i < 5 && r == 0; i++)
-		if (i == 2)
-			continue;
-		else if (fds[i] >= 0)
+	for (int i = 0; i < 2 && r == 0; i++)
+		if (fds[i] >= 0)
 			r = posix_spawn_file_actions_adddup2(&actions, fds[i], i);
-		else if (i < 2)
+		else
 			r = posix_spawn_file_actions_addopen(&actions, i, "/dev/null", O_RDWR, 0);
 	if (r == 0)
 		r = posix_spawnp(ret, argv[0], &actions, NULL, argv, environ);
@@ -84,7 +78,7 @@ static int bare_start(struct bare *bare)
 	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 || out_of_the_way(&in[0]) < 0 ||
 	    out_of_the_way(&out[1]) < 0)
 		return -errno;
-	int r = start(argv, (const int[]){in[0], out[1], -1, -1, -1}, &bare->pid);
+	int r = start(argv, (const int[]){in[0], out[1]}, &bare->pid);
 	(void)close(in[0]);
 	(void)close(out[1]);
 	bare->to = in[1];
@@ -113,86 +107,6 @@ static void bare_end(const struct bare *bare)
 	(void)waitpid(bare->pid, NULL, 0);
 }
 
-/* The host alone, spoken to as the engine does: the first call's pipes serve the next ones too, since nobody else holds them. */
-struct host {
-	int control, output[2];
-	pid_t pid;
-	uint64_t calls;
-	struct furca_buf in, out;
-};
-
-static int host_receive(struct host *host, enum furca_frame number)
-{
-	struct furca_err err = FURCA_ERR_INIT;
-	struct furca_frame_view frame;
-	size_t need = 1;
-
-	furca_buf_clear(&host->in);
-	for (;;) { /* as the engine does: whatever is there */
-		struct furca_fd fds[FURCA_FDS_MAX];
-		size_t n_fds = FURCA_COUNT(fds);
-
-		if (furca_buf_reserve(&host->in, FURCA_MAX(need, 4096)) < 0)
-			return -ENOMEM;
-		ssize_t n =
-			furca_fd_recv(host->control, host->in.data + host->in.len, FURCA_MAX(need, 4096), fds, &n_fds);
-		if (n <= 0)
-			return complain("the host does not answer");
-		host->in.len += (size_t)n;
-		int r = furca_frame_parse(host->in.data, host->in.len, FURCA_MAX_HOST_FRAME, &frame, &need, &err);
-		if (r < 0 || (r == 1 && frame.number != number))
-			return complain(err.code ? err.text : "the host does not answer");
-		if (r == 1)
-			return 0;
-	}
-}
-
-static int host_start(struct host *host)
-{
-	struct furca_err err = FURCA_ERR_INIT;
-	char **argv = NULL;
-	int control[2], capability[2];
-
-	if (furca_lang_find("bash", 4)->argv(NULL, &argv, &err) < 0)
-		return complain(err.text);
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0 ||
-	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, capability) < 0 || out_of_the_way(&control[1]) < 0 ||
-	    out_of_the_way(&capability[1]) < 0)
-		return -errno;
-	int r = start(argv, (const int[]){-1, -1, -1, control[1], capability[1]}, &host->pid);
-	(void)close(control[1]);
-	(void)close(capability[1]);
-	host->control = control[0];
-	furca_lang_argv_free(argv);
-	return r < 0 ? r : host_receive(host, FURCA_HOST_READY);
-}
-
-static int host_call(struct host *host)
-{
-	int ends[2] = {-1, -1};
-	msgpack_packer packer;
-	unsigned n_fds = host->calls == 0 ? 2 : 0;
-
-	for (unsigned i = 0; i < n_fds; i++) {
-		int both[2];
-
-		if (pipe2(both, O_CLOEXEC) < 0)
-			return -errno;
-		host->output[i] = both[0];
-		ends[i] = both[1];
-	}
-	furca_buf_clear(&host->out);
-	size_t at = furca_frame_begin(&host->out, &packer, FURCA_HOST_RUN, ++host->calls, 1);
-	(void)msgpack_pack_str_with_body(&packer, "code", 4);
-	(void)msgpack_pack_str_with_body(&packer, ":", 1);
-	int r = furca_frame_end(&host->out, at, n_fds);
-	if (r == 0)
-		r = furca_frame_send(host->control, host->out.data, host->out.len, ends, n_fds);
-	for (unsigned i = 0; i < n_fds; i++)
-		(void)close(ends[i]);
-	return r < 0 ? r : host_receive(host, FURCA_HOST_DONE);
-}
-
 static struct furca_client *client;
 
 static int engine_call(const char *mode, const char *code)
@@ -211,14 +125,14 @@ static int new_bash(const char *code)
 	int status = -1;
 	pid_t pid;
 
-	if (start(argv, (const int[]){-1, -1, -1, -1, -1}, &pid) < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
+	if (start(argv, (const int[]){-1, -1}, &pid) < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
 		return complain("a new bash fails");
 	return 0;
 }
 
 /* What is measured, with what it needs at hand. */
-static struct bare bare, full; /* `full` has the variables */
-static struct host host;
+static struct bare bare, full;	     /* `full` has the variables */
+static struct furca_bench_host host; /* alone: the first call's pipes serve the next ones too */
 static char state_file[] = "/tmp/furca-bench-XXXXXX";
 static char *snapshot, *replay; /* code that writes a bash's state to that file, and that sources it */
 static struct furca_bench_echo echo = {.request = 9, .answer = 7}; /* as many bytes as the bare way sends */
@@ -230,7 +144,7 @@ static int do_bare(void *arg)
 
 static int do_host(void *arg)
 {
-	return host_call(&host);
+	return furca_bench_host_run(&host, ":");
 }
 
 static int do_stateful(void *arg)
@@ -303,7 +217,7 @@ static int do_pipe(void *arg)
 
 	if (pipe2(out, O_CLOEXEC) < 0 || out_of_the_way(&out[1]) < 0)
 		return -errno;
-	int r = start(argv, (const int[]){-1, out[1], -1, -1, -1}, &pid);
+	int r = start(argv, (const int[]){-1, out[1]}, &pid);
 	(void)close(out[1]);
 	for (ssize_t n = 1; r == 0 && n > 0; got += n > 0 ? (size_t)n : 0)
 		n = read(out[0], bytes, sizeof(bytes));
@@ -446,7 +360,7 @@ int main(void)
 	if (furca_bench_begin("bench bash: calls against a bare pipe, a new bash, a replayed session",
 			      FURCA_BENCH_ONE_CPU) < 0)
 		return 77;
-	if (bare_start(&bare) < 0 || host_start(&host) < 0 || furca_bench_echo_open(&echo) < 0)
+	if (bare_start(&bare) < 0 || furca_bench_host_start("bash", &host) < 0 || furca_bench_echo_open(&echo) < 0)
 		return 77;
 	if (furca_open_private(NULL, &client, &err) < 0) {
 		(void)complain(err.message);
@@ -463,7 +377,7 @@ int main(void)
 	if (full.pid)
 		bare_end(&full);
 	bare_end(&bare);
-	(void)close(host.control);
+	furca_bench_host_done(&host);
 	(void)waitpid(host.pid, NULL, 0);
 	return complete ? furca_bench_status() : 1;
 }

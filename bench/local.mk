@@ -11,7 +11,7 @@ furca_bench_commit_LDADD = libfurca-bench.la libfurca-client.la
 furca_bench_read_SOURCES = bench/read.c
 furca_bench_read_LDADD = libfurca-bench.la libfurca-client.la
 pkglibexec_PROGRAMS += furca-bench-bash
-furca_bench_bash_SOURCES = bench/bash.c
+furca_bench_bash_SOURCES = bench/bash.c bench/host.c bench/host.h
 furca_bench_bash_LDADD = libfurca-bench.la libfurca-client.la libfurca-lang.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
 
 # What CI holds calls to: counts, not times.
