@@ -53,7 +53,7 @@ static const struct {
 };
 
 /* The inode of a namespace of the process behind `pidfd`; 0 where it cannot be seen. */
-static ino_t namespace_of(int pidfd, pid_t pid, size_t which)
+static ino_t namespace_of(int pidfd, size_t which)
 {
 	char path[64];
 	struct stat st;
@@ -61,6 +61,7 @@ static ino_t namespace_of(int pidfd, pid_t pid, size_t which)
 
 	if (fd.n >= 0)
 		return fstat(fd.n, &st) == 0 ? st.st_ino : 0;
+	pid_t pid = furca_proc_pid_of(pidfd); /* an older kernel */
 	(void)snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, namespaces[which].name);
 	return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
 }
@@ -68,15 +69,16 @@ static ino_t namespace_of(int pidfd, pid_t pid, size_t which)
 /* Which namespaces of the cell are not ours already. */
 static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err)
 {
-	pid_t pid = furca_proc_pid_of(plan->cell);
+	FURCA_AUTO_FD struct furca_fd own =
+		furca_fd_own(open("/proc/thread-self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC));
 
+	if (own.n < 0)
+		return furca_fail(err, FURCA_E_ISOLATION, errno, "cannot see this process's namespaces");
 	for (size_t i = 0; i < FURCA_COUNT(namespaces); i++) {
-		char path[64];
 		struct stat st;
-		ino_t theirs = namespace_of(plan->cell, pid, i);
+		ino_t theirs = namespace_of(plan->cell, i);
 
-		(void)snprintf(path, sizeof(path), "/proc/thread-self/ns/%s", namespaces[i].name);
-		if (stat(path, &st) < 0)
+		if (fstatat(own.n, namespaces[i].name, &st, 0) < 0)
 			continue; /* this kernel has no such namespaces */
 		if (!theirs)
 			return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.",
