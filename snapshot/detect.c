@@ -1,9 +1,11 @@
 #include "snapshot/detect.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/kcmp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,6 +46,16 @@ static int refuse_name(const char *name, const char *where, struct furca_err *er
 	return 0;
 }
 
+/* Its file cannot be opened again, which a clone does, without breaking the lease: its holder, who would have to give it up, waits for the clone. */
+static int refuse_lease(int fd, const char *where, struct furca_err *err)
+{
+	if (fcntl(fd, F_GETLEASE) != F_WRLCK)
+		return 0;
+	return furca_fail_suggest(err, FURCA_E_CLONE, 0,
+				  "Give the lease up (F_SETLEASE with F_UNLCK) before this call.",
+				  "the process holds a write lease on a file (%s), which a clone would break", where);
+}
+
 static int look_at_descriptors(struct furca_err *err)
 {
 	DIR *directory = opendir("/proc/self/fd");
@@ -64,6 +76,8 @@ static int look_at_descriptors(struct furca_err *err)
 			continue;
 		snprintf(where, sizeof(where), "descriptor %.12s", entry->d_name);
 		r = refuse_name(name, where, err);
+		if (r == 0 && name[0] == '/')
+			r = refuse_lease((int)strtol(entry->d_name, NULL, 10), where, err);
 	}
 	closedir(directory);
 	return r;

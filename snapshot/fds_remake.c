@@ -167,7 +167,7 @@ static long copy_file(struct furca_fds *fds, struct furca_fds_entry *e)
 	copy = furca_raw(SYS_memfd_create, memfd_name(fds), MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (copy < 0)
 		return copy;
-	from = reopen(e->fd, O_RDONLY);
+	from = reopen(e->fd, O_RDONLY | O_NONBLOCK);
 	r = from >= 0		 ? copy_content((int)from, true, (int)copy, e->size)
 	    : access == O_WRONLY ? from
 				 : copy_content(e->fd, false, (int)copy, e->size);
@@ -203,16 +203,23 @@ static long stand_in(const struct furca_fds_entry *e)
 	return fd;
 }
 
-/* Opens fds->path; -ESTALE where another file has that name now. */
+/*
+ * Opens fds->path; -ESTALE where another file has that name now. -EAGAIN where a lease on it is being broken: its holder may be the process that waits for
+ * the clone.
+ */
 static long open_named(struct furca_fds *fds, const struct furca_fds_entry *e, int flags)
 {
 	struct stat st;
-	long fd = furca_raw_open(fds->path, flags | O_NOCTTY);
+	long fd = furca_raw_open(fds->path, flags | O_NOCTTY | O_NONBLOCK);
 
-	if (fd == -EPERM && (flags & O_NOATIME))
-		fd = furca_raw_open(fds->path, (flags & ~O_NOATIME) | O_NOCTTY);
+	if (fd == -EPERM && (flags & O_NOATIME)) {
+		flags &= ~O_NOATIME;
+		fd = furca_raw_open(fds->path, flags | O_NOCTTY | O_NONBLOCK);
+	}
 	if (fd < 0)
 		return fd;
+	if (!(flags & O_NONBLOCK))
+		furca_raw(SYS_fcntl, fd, F_SETFL, flags);
 	/* In an overlay a file may show another inode's number, but hardly another with the same size and time. */
 	if (furca_raw(SYS_fstat, fd, &st) < 0 || (st.st_mode & S_IFMT) != (e->mode & S_IFMT) ||
 	    (st.st_ino != e->ino && (st.st_size != e->size || st.st_mtim.tv_sec != e->mtime.tv_sec ||

@@ -254,3 +254,17 @@ def test_a_refused_call_ends_no_look_of_another(client):
         assert refused.wait(20)["error_type"] == "validation"
         answer = look.wait(20)
         assert answer["ok"] or answer["error_type"] == "validation", answer
+
+
+def test_a_write_lease_is_not_broken_by_a_commit(client):
+    """The snapshot opened the file again, the kernel asked the session for its lease by SIGIO, which ended it, and the state was lost."""
+    took = client.python("import fcntl, os\n"
+                         "f = os.open('leased', os.O_RDWR | os.O_CREAT, 0o600)\n"
+                         "fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)", session_name="s", state_mode="stateful")
+    if not took["ok"]:
+        pytest.skip("no leases on this file system: " + took["error"].splitlines()[-1])
+    look = client.python("1", session_name="s", state_mode="read_only")
+    assert look["error_type"] == "isolation" and "F_SETLEASE" in look["suggestion"], look
+    assert client.python("fcntl.fcntl(f, fcntl.F_GETLEASE) == fcntl.F_WRLCK", session_name="s", state_mode="stateful")["result"] is True
+    client.python("fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_UNLCK)", session_name="s", state_mode="stateful")
+    assert client.python("2", session_name="s", state_mode="read_only")["result"] == 2
