@@ -34,6 +34,8 @@ cannot have them is refused.
 
 Without namespaces also: {alone}. (The engine ends the processes that a call leaves behind.)
 
+Another process that holds a lease on a file (`F_SETLEASE`) is told when a call opens the file, as by any reader, and the open waits until it yields.
+
 Not state, and not stopped: the time that a call takes, memory and processor that it uses, the page cache.
 
 ## What is different in a copy
