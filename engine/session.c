@@ -368,6 +368,16 @@ static void note_hindrance(const struct furca_session *s, struct furca_call *cal
 			       (const char *)remedy.at);
 }
 
+/* What a refused call made for itself is the next one's that waits: if that is refused as well, nothing of it stays. */
+static void hand_on(const struct furca_call *call, struct furca_call *next)
+{
+	if (!next)
+		return;
+	next->created |= call->created;
+	next->bound |= call->bound && furca_view_size(call->plan.name) == furca_view_size(next->plan.name) &&
+		       memcmp(call->plan.name.at, next->plan.name.at, furca_view_size(next->plan.name)) == 0;
+}
+
 /*
  * Its host would not begin it: it leaves nothing behind, no session that was made for it and no name. Unless others have come to the session meanwhile: what
  * they did, or were told of, is in it and under that name.
@@ -379,7 +389,9 @@ static void finish_refused(struct furca_session *s, struct furca_call *call)
 	s->calls--;
 	s->running = NULL;
 	furca_session_step(s, FURCA_EV_DONE);
-	if (call->bound && !created && alone)
+	if (!alone)
+		hand_on(call, s->first);
+	else if (call->bound && !created)
 		furca_registry_unbind(&s->entry, call->plan.name);
 	call->state = "unchanged";
 	call->session = NULL;

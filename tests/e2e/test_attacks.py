@@ -268,3 +268,16 @@ def test_a_write_lease_is_not_broken_by_a_commit(client):
     assert client.python("fcntl.fcntl(f, fcntl.F_GETLEASE) == fcntl.F_WRLCK", session_name="s", state_mode="stateful")["result"] is True
     client.python("fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_UNLCK)", session_name="s", state_mode="stateful")
     assert client.python("2", session_name="s", state_mode="read_only")["result"] == 2
+
+
+@pytest.mark.parametrize("session", [{}, {"session_id": 0}], ids=["a new session", "a new name"])
+def test_calls_that_are_refused_together_leave_nothing(client, session):
+    """The last one had not made what the first one left to it."""
+    if session:
+        client.bash("x=1", state_mode="stateful", **session)
+    before = client.call("list_sessions")
+    refused = [client.start("execute", language="bash", code="true", session_name="s", state_mode="stateful", cwd="/nonexistent", **session)
+               for _ in range(3)]
+    assert {pending.wait(20)["state"] for pending in refused} == {"unchanged"}
+    assert client.bash("true", session_name="s", state_mode="read_only")["error_type"] == "validation"
+    assert len(client.call("list_sessions")["sessions"]) == len(before["sessions"])
