@@ -108,8 +108,16 @@ int furca_bench_host_receive(struct furca_bench_host *host, enum furca_frame num
 	struct furca_err err = FURCA_ERR_INIT;
 	size_t need = 1;
 
-	furca_buf_clear(&host->in);
-	for (;;) { /* as the engine does: whatever is there */
+	furca_buf_consume(&host->in, host->taken);
+	host->taken = 0;
+	for (;;) { /* as the engine does: whatever is there, which may be more than one frame */
+		int r = furca_frame_parse(host->in.data, host->in.len, FURCA_MAX_HOST_FRAME, ret, &need, &err);
+		if (r < 0 || (r == 1 && ret->number != number))
+			return complain(err.code ? err.text : "the host gives another answer");
+		if (r == 1) {
+			host->taken = ret->size;
+			return 0;
+		}
 		struct furca_fd fds[FURCA_FDS_MAX];
 		size_t n_fds = FURCA_COUNT(fds), room = FURCA_MAX(need, 4096);
 
@@ -122,11 +130,6 @@ int furca_bench_host_receive(struct furca_bench_host *host, enum furca_frame num
 			host->proc = furca_fd_take(&fds[0]);
 		furca_fds_done(fds, n_fds);
 		host->in.len += (size_t)n;
-		int r = furca_frame_parse(host->in.data, host->in.len, FURCA_MAX_HOST_FRAME, ret, &need, &err);
-		if (r < 0 || (r == 1 && ret->number != number))
-			return complain(err.code ? err.text : "the host gives another answer");
-		if (r == 1)
-			return 0;
 	}
 }
 

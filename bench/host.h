@@ -16,6 +16,7 @@ struct furca_bench_host {
 	pid_t pid;			     /* of one that was started: our child */
 	uint64_t calls;
 	struct furca_buf in, out;
+	size_t taken; /* bytes of `in`: the frame that was received last */
 };
 
 /* Starts "python" or "bash" and waits until it is ready. 0 or -errno; what is wrong is said on standard error. */
@@ -26,7 +27,7 @@ size_t furca_bench_host_begin(struct furca_bench_host *host, msgpack_packer *pk,
 			      uint32_t fields);
 int furca_bench_host_send(struct furca_bench_host *host, size_t at, const int *fds, unsigned n_fds);
 
-/* Receives a frame of that number; its view points into host->in. 0 or -errno. */
+/* Receives a frame of that number; its view points into host->in, until the next one is received. 0 or -errno. */
 int furca_bench_host_receive(struct furca_bench_host *host, enum furca_frame number, struct furca_frame_view *ret);
 
 /* RUN and DONE. The first call gets pipes, the next ones go on with them, since nobody else holds them. */
