@@ -78,6 +78,7 @@ class Session(threading.Thread):
         self.check("whose answer", not ran or answer["stdout"].startswith(token + "\n"), token, answer["stdout"][:200])
         # Where nothing was there to lose, "lost" is what "rolled_back" is elsewhere.
         self.check("lost", answer["state"] != "lost" or (self.killed_idle and self.value is None), self.value, answer)
+        self.check("behind", "later changes are lost" not in (answer["error"] or ""), self.value, answer)
         if "The call did not run." in (answer["error"] or ""):
             # Killed when idle, before the state after the last call was kept: only do_kill_idle does that, which changes nothing.
             self.check("told", not ran and self.killed_idle and answer["state"] in ("rolled_back", "lost"), answer)
@@ -143,7 +144,7 @@ class Session(threading.Thread):
             self.killed_idle = False
             return
         self.check("cancel", answer["error_type"] == "interrupted", answer)
-        self.check("lost", answer["state"] != "lost", answer)
+        self.check("lost", answer["state"] != "lost" and "later changes are lost" not in (answer["error"] or ""), answer)
         if answer["state"] == "committed":
             self.check_either("cancel", new)
 
@@ -286,10 +287,13 @@ def main():
     wrong += compare(before, held(engine))
     if engine.stop() != 0:
         wrong.append("the engine's end: %s" % engine.log()[-2000:])
-    wrong += [line for line in engine.log().splitlines() if " alert " in line]
+    log = engine.log()
+    wrong += [line for line in log.splitlines() if " alert " in line]
+    if wrong:
+        print("\n".join(line for line in log.splitlines() if " info " not in line)[-8000:])
     engine.clean()
     for w in wrong[:20]:
-        print("WRONG", w[:400])
+        print("WRONG", w[:1600])
     print("%d wrong" % len(wrong))
     if opts.total:
         with open(opts.total, "a") as f:
