@@ -30,7 +30,7 @@ PYTHON = {
     "deaths": ["import os; os._exit(1)", "import os, signal; os.kill(os.getpid(), 9)", "import ctypes; ctypes.string_at(0)", "import os; os.abort()"],
     "deaf": "import time\nx = -2\nwhile True:\n    try:\n        while True: time.sleep(0.05)\n    except BaseException: pass",
     "sleep": "import time\nx = %d\ntime.sleep(20)",
-    "kill_later": "import os, subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.0%d; : >%s; kill -9 %%d' %% os.getpid()]) and None",
+    "kill_later": "import os, subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.0%d; : >%s; kill -9 %%d; : >%s' %% os.getpid()]) and None",
     "fail": ("1/0", "exception"),
     "fail_changed": ("x = -3\n1/0", "exception"),
 }
@@ -42,7 +42,7 @@ BASH = {
     "deaths": ["kill -9 $$", "kill -SEGV $$", "kill -ABRT $$", "x=-1; kill -9 $$; sleep 5"],
     "deaf": "x=-2; /bin/kill -STOP $$; sleep 5",
     "sleep": "x=%d; sleep 20",
-    "kill_later": "{ sleep 0.0%d; : >%s; kill -9 $$; } >/dev/null 2>&1 & disown",
+    "kill_later": "{ sleep 0.0%d; : >%s; kill -9 $$; : >%s; } >/dev/null 2>&1 & disown",
     "fail": ("exit 3", "exit"),
     "fail_changed": ("x=-3; exit 3", "exit"),
 }
@@ -151,11 +151,17 @@ class Session(threading.Thread):
     def do_kill_idle(self):
         """A child kills its parent a moment later, mostly when it is idle: only in there is the number known."""
         sign = os.path.join(self.engine.dir, "sign-" + self.name)
-        answer = self.execute(self.code["kill_later"] % (self.rng.randrange(1, 9), sign))
+        done = sign + "-done"
+        if os.path.exists(done):
+            os.unlink(done)
+        answer = self.execute(self.code["kill_later"] % (self.rng.randrange(1, 9), sign, done))
         self.check("kill_idle", answer["ok"] or (answer["error_type"], answer["state"]) == ("killed", "rolled_back"), answer)
         self.killed_idle = True
         self.check("kill_idle", eventually(lambda: os.path.exists(sign), 20))
         os.unlink(sign)
+        # The kill itself may be late on a busy machine; who sent it may be ended before it says so.
+        if eventually(lambda: os.path.exists(done), 1):
+            os.unlink(done)
         time.sleep(self.rng.uniform(0.05, 0.15))
 
     def do_fail(self):
