@@ -244,7 +244,7 @@ static int load_open(struct load *load)
 
 static void on_frame(void *owner, const struct furca_frame_view *frame, struct furca_fd *fds)
 {
-	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
+	static struct furca_buf buf; /* as the other loop has one; empty after each send */
 
 	(void)furca_buf_append(&buf, reply.data, reply.len);
 	(void)furca_stream_send(owner, &buf, NULL, 0);

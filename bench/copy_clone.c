@@ -20,7 +20,9 @@
 #include "base/banned.h"
 
 #define BYTES ((size_t)50 << 20)
-#define SETTLE_US 3000 /* for the last clone and its cell to be gone */
+#define SETTLE_US 5000 /* for a cell to be ready and idle, and for a clone to be gone */
+/* For a cell to be gone: the kernel takes its network apart some 30 ms after its end, for milliseconds. */
+#define GONE_US 60000
 
 static struct furca_proc init_proc;
 static struct furca_fd init_control;
@@ -73,6 +75,7 @@ static double clone_into(unsigned namespaces, unsigned barriers)
 
 	if (namespaces && make_cell(namespaces, cell) < 0)
 		return -1;
+	(void)usleep(SETTLE_US);
 	/* A session holds none of these: an engine does. */
 	int drop[] = {init_control.n, init_proc.pidfd.n, cell[1].n};
 	struct furca_clone_args args = {.role = FURCA_CLONE_COPY,
@@ -93,7 +96,7 @@ static double clone_into(unsigned namespaces, unsigned barriers)
 		(void)furca_bench_copy_complain(err.text);
 	furca_fd_done(&pidfd);
 	furca_fds_done(cell, 2); /* the cell ends with its channel */
-	(void)usleep(SETTLE_US);
+	(void)usleep(namespaces ? GONE_US : SETTLE_US);
 	return r < 0 ? -1 : us;
 }
 

@@ -98,9 +98,11 @@ static bool deliver(struct furca_stream *s)
 				end(s, r);
 			break;
 		}
-		memcpy(fds, s->fds, frame.n_fds * sizeof(*fds));
-		s->n_fds -= frame.n_fds;
-		memmove(s->fds, s->fds + frame.n_fds, s->n_fds * sizeof(*s->fds));
+		if (frame.n_fds > 0) {
+			memcpy(fds, s->fds, frame.n_fds * sizeof(*fds));
+			s->n_fds -= frame.n_fds;
+			memmove(s->fds, s->fds + frame.n_fds, s->n_fds * sizeof(*s->fds));
+		}
 		at += frame.size;
 		s->need = 0;
 		s->frame(s->owner, &frame, fds);
