@@ -99,6 +99,11 @@ def results(name):
         return json.load(f)
 
 
+def short(value):
+    """Three digits, without an exponent."""
+    return "%.3g" % value if abs(value) < 999.5 else f"{float('%.3g' % value):,.0f}"
+
+
 def figure(value, unit):
     """With three digits, in a unit that people read."""
     for small, big in (("us", "ms"), ("ms", "s")):
@@ -145,7 +150,7 @@ def bench_lines(keep):
             value = r.get("ratio", r.get("figure"))
             goal = "%s %g" % (r["sense"], r["goal"]) if "goal" in r else ""
             three = "; ".join("%s %s" % (s["name"], figure(s["median"], s["unit"])) for s in (r.get("over"), r.get("under")) if s)
-            rows.append(("`%s`" % r["bench"], r["name"], "%.3g (%.3g to %.3g)" % (value, *r["spread"]), goal, r["verdict"], three))
+            rows.append(("`%s`" % r["bench"], r["name"], "%s (%s to %s)" % tuple(map(short, (value, *r["spread"]))), goal, r["verdict"], three))
     return table(("benchmark", "line", "ratio, middle half", "goal", "verdict", "medians"), rows) + "\n\n" + measured_on(head["machine"], noise(records))
 
 
@@ -187,7 +192,7 @@ def bench_headline():
                 over, under = r["over"], r.get("under")
                 rows.append((r.get("workload") or name, "%s: %s" % (over["name"], figure(over["median"], over["unit"])),
                              "%s: %s" % (under["name"], figure(under["median"], under["unit"])) if under else "",
-                             "%.3g%s" % (r.get("ratio", r.get("figure")), ", noisy" if r["verdict"] == "NOISY" else "")))
+                             "%s%s" % (short(r.get("ratio", r.get("figure"))), ", noisy" if r["verdict"] == "NOISY" else "")))
     return table(("workload", "this", "against this", "ratio"), rows) + "\n\n" + measured_on(head["machine"], noise(records) + "; `furca bench` measures it on yours")
 
 
