@@ -25,6 +25,13 @@ static bool is(struct furca_view code, const char *word)
 	return furca_view_is(code, word);
 }
 
+/* AddressSanitizer's runtime does not survive a clone. */
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static int closed;
 
 static void run(void *data, const struct furca_host_run *run, struct furca_host_done *ret)
@@ -365,7 +372,8 @@ static void add(TCase *cases)
 	tcase_add_test(cases, wrong_frames);
 	tcase_add_test(cases, garbage_ends_it);
 	tcase_add_test(cases, frames_that_came_together_are_served);
-	tcase_add_test(cases, a_clone_leaves_to_the_original_what_came_with_it);
+	if (!SANITIZED)
+		tcase_add_test(cases, a_clone_leaves_to_the_original_what_came_with_it);
 }
 
 int main(void)
