@@ -4,8 +4,8 @@
 
 #include "base/banned.h"
 
-#define RESTORE_US                                                                                                     \
-	30000000 /* a snapshot that does not become live by then is given up, and with it what it stands for */
+/* A snapshot that does not become live by then is given up, and with it what it stands for. */
+#define RESTORE_US 30000000
 
 static void restore_done(struct furca_session *s, const char *state)
 {

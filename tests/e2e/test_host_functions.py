@@ -3,10 +3,10 @@ import os
 
 import pytest
 
-from hostlib import SESSION, Host, Inline, libexec
+from hostlib import Host, Inline
+from pythonhost import PROGRAM, needs_python, session  # noqa: F401 (fixtures)
 
-PROGRAM = os.path.join(libexec(), "furca-python")
-pytestmark = pytest.mark.skipif(not os.path.exists(PROGRAM), reason="furca-python is not built")
+pytestmark = needs_python
 
 SOURCES = {
     "set_var": "def set_var(value):\n    global my_var\n    my_var = value\n    return value",
@@ -23,13 +23,6 @@ def zygote():
     capabilities = {"fn " + name: (lambda *args, source=source, **kwargs: Inline(source)) for name, source in SOURCES.items()}
     capabilities["fn far"] = lambda *args, **kwargs: [list(args), kwargs]
     host = Host.start([PROGRAM], capabilities=capabilities, env={n: v for n, v in os.environ.items() if not n.startswith("FURCA")})
-    yield host
-    host.kill()
-
-
-@pytest.fixture
-def session(zygote):
-    host = zygote.clone(SESSION)
     yield host
     host.kill()
 
