@@ -1,30 +1,21 @@
 #include "snapshot/pages.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include "base/auto.h"
-#include "base/fd.h"
 #include "base/madvise.h"
 #include "bridge/wire/limits.h"
+#include "snapshot/pagemap.h"
 
 #include "base/banned.h"
-
-/* Of an entry of /proc/PID/pagemap, which is one word a page. */
-#define PRESENT (1ULL << 63)
-#define FILE_OR_SHARED (1ULL << 61)
-#define EXCLUSIVE (1ULL << 56)
 
 #define LOOKED_AT ((uint64_t)2 << 30) /* bytes of mappings */
 enum { WORDS = 4096 };		      /* read at once */
 
 struct scan {
-	int pagemap;
-	uint64_t page, left; /* bytes: of a page, that may be looked at still */
+	struct furca_pagemap map;
+	uint64_t left; /* bytes that may be looked at still */
 	uint64_t written, mapped;
 	struct furca_pages *pages;
 };
@@ -46,30 +37,30 @@ static bool note(struct furca_buf *list, uint64_t *bytes, uint64_t max, uint64_t
 	return list->len / sizeof(next) < FURCA_MAX_PAGE_RANGES && furca_buf_append(list, &next, sizeof(next)) == 0;
 }
 
-static int scan_mapping(struct scan *scan, uint64_t start, uint64_t end)
+static int scan_mapping(void *data, const struct furca_mapping *mapping)
 {
 	static uint64_t words[WORDS];
+	struct scan *scan = data;
+	uint64_t at = mapping->start, page = scan->map.page;
 
-	if (end - start > scan->left) {
+	if (mapping->end - at > scan->left) {
 		scan->pages->cut = true;
 		return 0;
 	}
-	scan->left -= end - start;
-	while (start < end) {
-		size_t want = (size_t)FURCA_MIN((end - start) / scan->page, (uint64_t)WORDS);
-		ssize_t n = pread(scan->pagemap, words, want * sizeof(*words),
-				  (off_t)(start / scan->page * sizeof(*words)));
+	scan->left -= mapping->end - at;
+	while (at < mapping->end) {
+		ssize_t n = furca_pagemap_words(&scan->map, at, mapping->end, words, WORDS);
 
 		if (n <= 0)
-			return n < 0 ? -errno : 0;
-		for (size_t i = 0; i < (size_t)n / sizeof(*words); i++, start += scan->page) {
-			if (!(words[i] & PRESENT))
+			return (int)n;
+		for (ssize_t i = 0; i < n; i++, at += page) {
+			if (!(words[i] & FURCA_PAGE_PRESENT))
 				continue;
-			if (words[i] & FILE_OR_SHARED)
-				(void)note(&scan->pages->mapped, &scan->mapped, FURCA_PAGES_MAPPED, start, scan->page);
-			else if (words[i] & EXCLUSIVE)
-				scan->pages->cut |= !note(&scan->pages->written, &scan->written, FURCA_PAGES_WRITTEN,
-							  start, scan->page);
+			if (words[i] & FURCA_PAGE_FILE_OR_SHARED)
+				(void)note(&scan->pages->mapped, &scan->mapped, FURCA_PAGES_MAPPED, at, page);
+			else if (words[i] & FURCA_PAGE_EXCLUSIVE)
+				scan->pages->cut |=
+					!note(&scan->pages->written, &scan->written, FURCA_PAGES_WRITTEN, at, page);
 		}
 	}
 	return 0;
@@ -77,25 +68,13 @@ static int scan_mapping(struct scan *scan, uint64_t start, uint64_t end)
 
 int furca_pages_touched(struct furca_pages *ret)
 {
-	FURCA_AUTO_FD struct furca_fd pagemap = furca_fd_own(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-	FILE *maps = pagemap.n < 0 ? NULL : fopen("/proc/self/maps", "re");
-	char line[512];
-	int r = maps ? 0 : -errno;
+	struct scan scan = {.left = LOOKED_AT, .pages = ret};
 
 	*ret = (struct furca_pages){FURCA_BUF_INIT, FURCA_BUF_INIT, false};
-	struct scan scan = {
-		.pagemap = pagemap.n, .page = (uint64_t)sysconf(_SC_PAGESIZE), .left = LOOKED_AT, .pages = ret};
-	while (r == 0 && fgets(line, sizeof(line), maps)) {
-		unsigned long start, end;
-		char mode[5];
-
-		if (sscanf(line, "%lx-%lx %4s", &start, &end, mode) != 3 || mode[0] != 'r' || mode[3] != 'p')
-			continue;	  /* shared mappings are never shared with a clone */
-		if (!strstr(line, " [v")) /* [vdso], [vvar], [vsyscall]: the kernel's */
-			r = scan_mapping(&scan, start, end);
-	}
-	if (maps)
-		(void)fclose(maps);
+	int r = furca_pagemap_open(&scan.map);
+	if (r == 0)
+		r = furca_pagemap_mappings(scan_mapping, &scan); /* shared mappings are never shared with a clone */
+	furca_pagemap_done(&scan.map);
 	if (r < 0)
 		furca_pages_done(ret);
 	return r;
@@ -131,23 +110,24 @@ void furca_pages_both(struct furca_view a, struct furca_view b, uint64_t max, st
 
 void furca_pages_own(struct furca_view list, struct furca_buf *ret)
 {
-	FURCA_AUTO_FD struct furca_fd pagemap = furca_fd_own(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), bytes = 0, words[64];
 	struct furca_page_range range;
+	struct furca_pagemap map;
+	uint64_t bytes = 0, words[64];
 
-	for (size_t i = 0; pagemap.n >= 0 && range_at(list, i, &range); i++) {
+	if (furca_pagemap_open(&map) < 0)
+		return;
+	for (size_t i = 0; range_at(list, i, &range); i++) {
 		while (range.start < range.end) {
-			size_t want = (size_t)FURCA_MIN((range.end - range.start) / page, (uint64_t)FURCA_COUNT(words));
-			ssize_t n = pread(pagemap.n, words, want * sizeof(*words),
-					  (off_t)(range.start / page * sizeof(*words)));
+			ssize_t n = furca_pagemap_words(&map, range.start, range.end, words, FURCA_COUNT(words));
 
-			if (n < (ssize_t)sizeof(*words))
+			if (n <= 0)
 				break;
-			for (size_t k = 0; k < (size_t)n / sizeof(*words); k++, range.start += page)
-				if ((words[k] & PRESENT) && !(words[k] & FILE_OR_SHARED))
-					(void)note(ret, &bytes, FURCA_PAGES_WRITTEN, range.start, page);
+			for (ssize_t k = 0; k < n; k++, range.start += map.page)
+				if ((words[k] & FURCA_PAGE_PRESENT) && !(words[k] & FURCA_PAGE_FILE_OR_SHARED))
+					(void)note(ret, &bytes, FURCA_PAGES_WRITTEN, range.start, map.page);
 		}
 	}
+	furca_pagemap_done(&map);
 }
 
 void furca_pages_take(struct furca_view list, bool write)
