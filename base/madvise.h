@@ -1,4 +1,4 @@
-/* What <sys/mman.h> of glibc 2.34 lacks: advice that Linux takes since 5.14, and refuses with EINVAL before. */
+/* What <sys/mman.h> of older glibc lacks: advice that Linux takes since 5.14, and 6.1 for MADV_COLLAPSE, and refuses with EINVAL before. */
 #pragma once
 
 #include <sys/mman.h>
@@ -6,4 +6,7 @@
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
 #endif

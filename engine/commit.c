@@ -150,10 +150,36 @@ static void committed(void *owner, struct furca_host *host, struct furca_view bo
 	furca_session_wake(s);
 }
 
+/* What can be had of the machine and of what all sessions may have, and all; looked at ten times a second at most. */
+static void look_at_memory(struct furca_engine *engine)
+{
+	struct furca_cgroups_usage usage;
+	int64_t now_us = furca_now_us();
+
+	if (engine->memory_looked_us && now_us - engine->memory_looked_us < LOOK_US)
+		return;
+	engine->memory_looked_us = now_us;
+	furca_limits_machine(&engine->memory_available, &engine->memory_total);
+	furca_cgroups_usage(engine->cgroups, &usage);
+	if (usage.memory_limit && usage.memory_limit < engine->memory_total) {
+		engine->memory_total = usage.memory_limit;
+		engine->memory_available = FURCA_MIN(engine->memory_available,
+						     usage.memory_limit - FURCA_MIN(usage.memory, usage.memory_limit));
+	}
+}
+
+/* More than half is free, or nobody says how much. */
+static bool memory_is_ample(struct furca_engine *engine)
+{
+	look_at_memory(engine);
+	return engine->memory_available == 0 || engine->memory_available > engine->memory_total / 2;
+}
+
 /* Clones what the commit stands for; the cell is let go of (the host holds it), NULL: none could be had. */
 static int clone_into(struct furca_commit *commit, struct furca_init *cell, struct furca_err *err)
 {
 	struct furca_session *s = commit->session;
+	bool hot = furca_prefetch_allowed(commit->from);
 	char label[96];
 
 	(void)snprintf(label, sizeof(label), "snapshot of %s %llu", s->entry.key.lang->name,
@@ -165,7 +191,8 @@ static int clone_into(struct furca_commit *commit, struct furca_init *cell, stru
 		 * its input, a port, a lock), whatever stands by to take the session's place.
 		 */
 		.barriers = FURCA_BARRIER_DESCRIPTORS,
-		.hot = furca_prefetch_allowed(commit->from),
+		.hot = hot,
+		.huge = hot && memory_is_ample(s->engine),
 		.cell = cell,
 		.tag = furca_limits_new_tag(s->engine),
 		.label = label,
@@ -238,24 +265,6 @@ bool furca_commit_waits(const struct furca_session *s)
 	return s->top && s->top->asked;
 }
 
-/* What can be had of the machine and of what all sessions may have, and all; looked at ten times a second at most. */
-static void look_at_memory(struct furca_engine *engine)
-{
-	struct furca_cgroups_usage usage;
-	int64_t now_us = furca_now_us();
-
-	if (engine->memory_looked_us && now_us - engine->memory_looked_us < LOOK_US)
-		return;
-	engine->memory_looked_us = now_us;
-	furca_limits_machine(&engine->memory_available, &engine->memory_total);
-	furca_cgroups_usage(engine->cgroups, &usage);
-	if (usage.memory_limit && usage.memory_limit < engine->memory_total) {
-		engine->memory_total = usage.memory_limit;
-		engine->memory_available = FURCA_MIN(engine->memory_available,
-						     usage.memory_limit - FURCA_MIN(usage.memory, usage.memory_limit));
-	}
-}
-
 /*
  * Whether memory allows a snapshot. It costs nothing but page tables until the session writes, and at worst the whole state once more: a
  * quarter of it is expected, beside a sixteenth of the memory that nobody should use up. Where twice that is not free, earlier snapshots
@@ -267,11 +276,9 @@ static bool there_is_room(struct furca_session *s)
 
 	if (engine->config.snapshots == FURCA_SNAPSHOT_ALWAYS)
 		return true;
-	look_at_memory(engine);
-	uint64_t need = engine->memory_total / 16;
-	if (engine->memory_available == 0 || engine->memory_available > engine->memory_total / 2)
+	if (memory_is_ample(engine))
 		return true; /* no state is larger than the other half */
-	need += furca_limits_anonymous(s->live->proc.pid) / 4;
+	uint64_t need = engine->memory_total / 16 + furca_limits_anonymous(s->live->proc.pid) / 4;
 	if (engine->memory_available > 2 * need)
 		return true;
 	while (s->top && s->top->below) {

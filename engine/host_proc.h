@@ -80,7 +80,8 @@ struct furca_host *furca_host_attach(struct furca_engine *engine, const struct f
 struct furca_host_clone {
 	enum furca_clone_role role;
 	unsigned barriers, required;
-	bool hot; /* a session's snapshot: the session takes the page faults of its next call in advance */
+	bool hot;  /* a session's snapshot: the session takes the page faults of its next call in advance */
+	bool huge; /* and may use memory to join huge pages again */
 	struct furca_init *cell; /* referenced by the new host; NULL: none */
 	uint64_t tag;
 	const char *label;

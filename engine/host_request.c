@@ -175,7 +175,7 @@ static int send_clone(struct furca_host *from, const struct furca_host_clone *ar
 		}
 		n_fds = 3;
 	}
-	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_CLONE, call, 4 + args->hot);
+	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_CLONE, call, 4 + args->hot + args->huge);
 	furca_pack_text(&pk, "role");
 	msgpack_pack_uint64(&pk, args->role);
 	furca_pack_text(&pk, "barriers");
@@ -186,6 +186,10 @@ static int send_clone(struct furca_host *from, const struct furca_host_clone *ar
 	furca_pack_text(&pk, args->label ? args->label : "");
 	if (args->hot) {
 		furca_pack_text(&pk, "hot");
+		furca_pack_bool(&pk, true);
+	}
+	if (args->huge) {
+		furca_pack_text(&pk, "huge");
 		furca_pack_bool(&pk, true);
 	}
 	(void)furca_frame_end(&buf, at, n_fds);

@@ -154,6 +154,7 @@ static void become_clone(struct furca_host *host, enum furca_clone_role role, st
 	host->cold = role == FURCA_CLONE_COPY || role == FURCA_CLONE_STATELESS;
 	host->generation++;
 	furca_hot_done(&host->hot);
+	furca_upkeep_done(&host->upkeep);
 	furca_frame_reader_clear(&host->in); /* what follows is for the original */
 	furca_buf_clear(&host->out);
 	if (host->lang->cloned)
@@ -212,7 +213,7 @@ static void clone_args(struct furca_host *host, const struct furca_frame_view *f
 	ret->park_data = host->data;
 }
 
-/* Whether a commit begins, after which the session is to take its page faults in advance. */
+/* Whether a commit begins, after which the session is to do in advance, while it is idle, what its next calls and commits would wait for. */
 static bool learn_hot(struct furca_host *host, const struct furca_frame_view *frame, enum furca_clone_role role)
 {
 	bool hot = false;
@@ -222,6 +223,16 @@ static bool learn_hot(struct furca_host *host, const struct furca_frame_view *fr
 	if (hot)
 		furca_hot_learn(&host->hot);
 	return hot;
+}
+
+static void committed(struct furca_host *host, const struct furca_frame_view *frame,
+		      const struct furca_clone_report *report)
+{
+	bool huge = false;
+
+	(void)furca_map_bool(frame->body, "huge", &huge);
+	furca_hot_commit(&host->hot);
+	furca_upkeep_commit(&host->upkeep, report->clone_us, huge);
 }
 
 static void handle_clone(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds,
@@ -274,7 +285,7 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	if (host->lang->clone_end)
 		host->lang->clone_end(host->data);
 	if (r > 0 && hot)
-		furca_hot_commit(&host->hot);
+		committed(host, frame, &report);
 	if (r < 0)
 		send_not_cloned(host, frame->call, &err);
 	else
@@ -340,14 +351,28 @@ static enum furca_host_next handle(struct furca_host *host, const struct furca_f
 	return FURCA_HOST_CLOSED;
 }
 
-/* Until there is something on the channel; signals, and time to take page faults, are had meanwhile. */
+/* How long to wait before there is something to do for the next call; -1: nothing is. */
+static int idle_ms(const struct furca_host *host)
+{
+	return host->hot.due ? FURCA_HOT_IDLE_MS : furca_upkeep_wait(&host->upkeep);
+}
+
+static void use_idle_time(struct furca_host *host)
+{
+	if (host->hot.due)
+		furca_hot_take(&host->hot);
+	else
+		furca_upkeep_step(&host->upkeep);
+}
+
+/* Until there is something on the channel; signals, and time to do something for the next call, are had meanwhile. */
 static void wait_channel(struct furca_host *host)
 {
 	struct pollfd poll_control = {.fd = host->control.n, .events = POLLIN};
 
 	for (;;) {
 		char byte;
-		int r = poll(&poll_control, 1, host->hot.due ? FURCA_HOT_IDLE_MS : -1);
+		int r = poll(&poll_control, 1, idle_ms(host));
 
 		/* Code has allowed itself fewer descriptors than poll is given. */
 		if (r < 0 && errno == EINVAL)
@@ -355,7 +380,7 @@ static void wait_channel(struct furca_host *host)
 		if (r > 0 || (r < 0 && errno != EINTR))
 			break;
 		if (r == 0)
-			furca_hot_take(&host->hot);
+			use_idle_time(host);
 		host->stirred |= r < 0 && errno == EINTR;
 		if (r < 0 && errno == EINTR && host->lang->idle_signal)
 			host->lang->idle_signal(host->data);
@@ -373,7 +398,7 @@ static void wait_message(struct furca_host *host)
 	if (host->cold && host->lang->warm && !ahead && poll(&poll_control, 1, 0) == 0)
 		host->lang->warm(host->data);
 	if (host->parked ||
-	    (!host->hot.due && !host->lang->idle_begin && !host->lang->idle_end && !host->lang->idle_signal))
+	    (idle_ms(host) < 0 && !host->lang->idle_begin && !host->lang->idle_end && !host->lang->idle_signal))
 		return; /* nothing to do around the wait: receiving waits by itself */
 	if (host->lang->idle_begin)
 		host->lang->idle_begin(host->data);
@@ -428,6 +453,7 @@ int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang,
 				    .control = furca_fd_own(FURCA_HOST_CONTROL_FD),
 				    .capability = furca_fd_own(FURCA_HOST_CAPABILITY_FD)};
 	furca_host_be_self(host);
+	furca_upkeep_init(&host->upkeep);
 	r = furca_host_hide(&host->control);
 	if (!r)
 		r = furca_host_hide(&host->capability);

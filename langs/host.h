@@ -21,6 +21,7 @@
 #include "bridge/wire/value.h"
 #include "langs/hot.h"
 #include "langs/output.h"
+#include "langs/upkeep.h"
 #include "snapshot/clone.h"
 #include "snapshot/pages.h"
 
@@ -128,6 +129,7 @@ struct furca_host {
 				ours */
 	struct furca_output output;
 	struct furca_hot hot; /* a session's */
+	struct furca_upkeep upkeep;
 	struct furca_frame_reader in;
 	struct furca_buf out;
 };

@@ -234,6 +234,7 @@ void furca_host_run(struct furca_host *host, const struct furca_frame_view *fram
 	}
 	host->stirred = false;
 	host->hot.due = false; /* the code takes them itself now */
+	furca_upkeep_stop(&host->upkeep);
 	if ((n_fds != 2 && !same) || host->parked) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
 				 host->parked ? "a parked snapshot runs no code" : "a call needs two pipes");

@@ -7,6 +7,7 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/changes.c snapshot/changes.h \
 	snapshot/clone.h \
 	snapshot/fds.c snapshot/fds.h snapshot/fds_remake.c snapshot/fds_remake.h snapshot/fds_sockets.c \
+	snapshot/huge.c snapshot/huge.h \
 	snapshot/init.c snapshot/init.h snapshot/init_loop.h \
 	snapshot/landlock.c snapshot/landlock.h \
 	snapshot/maps.h \

@@ -25,6 +25,7 @@
  *             barriers: uint  required: uint   bits of enum furca_barrier: what to put up, what must hold
  *             label: str                 for the process's name in ps
  *             hot: bool?                 the snapshot of a session: it is to take the page faults that commits bring while it is idle
+ *             huge: bool?                and memory allows that it joins huge pages again while it is idle
  *             descriptors: [control, capability] or [control, capability, cell]   `cell`: pidfd of a cell's init
  *   PROMOTE   (no fields)                parked snapshot: become the live process; answer READY
  *   INSPECT   detail: str  name: str?

@@ -57,6 +57,32 @@ def test_a_session_takes_the_faults_of_its_next_call_while_idle(client):
     assert eventually(lambda: counted(client) < 20, 20)
 
 
+def huge_kb(client):
+    text = stateful(client, "open('/proc/self/smaps_rollup').read()", session_name="s")["result"]
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("AnonHugePages:")))
+
+
+def test_a_session_joins_its_huge_pages_again_while_idle(client):
+    """A call that writes all reference counts leaves small pages, since the snapshot has the huge ones."""
+    stateful(client, "data = {i: [i, str(i)] for i in range(600_000)}", session_name="s")
+    before = huge_kb(client)
+    if before < 50_000:
+        pytest.skip("no huge pages on this machine")
+    time.sleep(0.1)
+    total = stateful(client, "total = sum(len(both) for both in data.values())\ntotal", session_name="s")["result"]
+    assert total == 1_200_000
+    split = huge_kb(client)
+    assert split < before / 2
+
+    def joined():
+        stateful(client, "last = %d" % time.monotonic_ns(), session_name="s")
+        time.sleep(0.2)
+        return huge_kb(client) > (before + split) / 2
+
+    assert eventually(joined, 60)
+    assert stateful(client, "sum(len(both) for both in data.values())", session_name="s")["result"] == total
+
+
 def test_many_deaths_in_a_row(client):
     stateful(client, "n = 0", session_name="s")
     for i in range(40):
