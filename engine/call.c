@@ -15,6 +15,7 @@
 #include "engine/function.h"
 #include "engine/lost.h"
 #include "engine/nested.h"
+#include "engine/operation.h"
 #include "engine/session.h"
 #include "engine/stateless.h"
 

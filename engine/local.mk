@@ -29,7 +29,7 @@ libfurca_engine_la_SOURCES = \
 	engine/modules.c engine/modules.h \
 	engine/nested.c engine/nested.h \
 	engine/op.c engine/op.h \
-	engine/operation_end.c \
+	engine/operation.c engine/operation.h \
 	engine/output.c engine/output.h \
 	engine/pipes.c engine/pipes.h \
 	engine/prefetch.c engine/prefetch.h \

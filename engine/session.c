@@ -1,3 +1,4 @@
+#include "engine/operation.h"
 #include "engine/session.h"
 
 #include <assert.h>
@@ -267,7 +268,7 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
 	s->running = call;
 	if (operation) {
 		furca_call_bound(call, OPERATION_US);
-		furca_commit_operation(s, call);
+		furca_operation_begin(s, call);
 		return;
 	}
 	s->calls++;

@@ -133,15 +133,15 @@ bool furca_commit_waits(const struct furca_session *session);
 void furca_commit_promoted(struct furca_session *session);
 void furca_commit_drop_all(struct furca_session *session);
 void furca_commit_drop(struct furca_session *session, struct furca_commit *commit);
-/* Operations: undo, checkpoint, restore, branch_session. Each answers its call in the end. The session is idle. */
-void furca_commit_operation(struct furca_session *session, struct furca_call *call);
-/* The restore that an operation asked for has ended. `state`: rolled_back or lost. */
-void furca_commit_operation_done(struct furca_session *session, struct furca_call *call, const char *state);
-/* Refuses and frees an operation that has begun: what it had asked for is let go of, and the session is idle again, unless it has come to another state. */
-void furca_operation_give_up(struct furca_call *call, const struct furca_err *err);
-/* The same for one whose process does not answer, and for one whose session or process has gone. */
-void furca_operation_silent(struct furca_call *call);
-void furca_operation_lost(struct furca_call *call, const char *why);
+/*
+ * Begins a snapshot of `from` and gives its commit, which is not linked yet: to be pushed, or kept apart, or freed. NULL with *err. Nothing is cloned before
+ * its cell is there, which takes a moment where none is pooled (furca_commit_waits). `call`: an operation that waits for it, or NULL.
+ */
+struct furca_commit *furca_commit_new(struct furca_session *session, struct furca_host *from, struct furca_call *call,
+				      struct furca_err *err);
+/* It is the newest; those beyond the depth of undo are dropped. */
+void furca_commit_push(struct furca_session *session, struct furca_commit *commit);
+void furca_commit_free(struct furca_commit *commit);
 /* The number of steps undo can go back. */
 unsigned furca_commit_depth(const struct furca_session *session);
 

@@ -7,6 +7,7 @@
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/lost.h"
+#include "engine/operation.h"
 #include "engine/session.h"
 
 #include "base/banned.h"

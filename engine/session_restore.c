@@ -1,5 +1,6 @@
 /* A session whose live process has ended is taken back to its newest commit, or begins anew where there is none. */
 #include "engine/engine_private.h"
+#include "engine/operation.h"
 #include "engine/session.h"
 
 #include "base/banned.h"
@@ -17,7 +18,7 @@ static void restore_done(struct furca_session *s, const char *state)
 		call->state = state;
 		s->running = NULL;
 		if (furca_call_is_operation(call))
-			furca_commit_operation_done(s, call, state);
+			furca_operation_restored(s, call, state);
 		else
 			furca_call_finish(call);
 	}
