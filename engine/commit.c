@@ -116,25 +116,40 @@ static void snapshot_dead(void *owner, struct furca_host *host)
 	furca_commit_drop(commit->session, commit);
 }
 
+/* What hindered a snapshot may be over when the next call comes; what hinders the second as well will not be. */
+static void note_unkept(struct furca_session *s, uint64_t version)
+{
+	s->unkept = version == s->kept_again ? 0 : version;
+}
+
 static const struct furca_host_events snapshot_events = {.dead = snapshot_dead};
+
+/* There is none, or it is of no use. */
+static void not_committed(struct furca_session *s, struct furca_commit *commit, const struct furca_err *err)
+{
+	furca_log_err("engine", "snapshot", err);
+	if (commit->call) {
+		furca_operation_give_up(commit->call, err);
+	} else {
+		note_unkept(s, commit->version);
+		furca_commit_drop(s, commit);
+	}
+	furca_session_wake(s);
+}
 
 static void committed(void *owner, struct furca_host *host, struct furca_view body, const struct furca_err *err)
 {
 	struct furca_commit *commit = owner;
 	struct furca_session *s = commit->session;
 	struct furca_call *call = commit->call;
+	struct furca_err failure = FURCA_ERR_INIT;
 
-	if (err) {
-		furca_log_err("engine", "snapshot", err);
-		if (call)
-			furca_operation_give_up(call, err);
-		else
-			furca_commit_drop(s, commit);
-		furca_session_wake(s);
-		return;
+	if (!err && furca_fault(FURCA_FAULT_COMMIT_CLONED) < 0) {
+		(void)furca_fail(&failure, FURCA_E_CLONE, EIO, "failure point commit_cloned");
+		err = &failure;
 	}
-	if (furca_fault(FURCA_FAULT_COMMIT_CLONED) < 0) {
-		furca_commit_drop(s, commit);
+	if (err) {
+		not_committed(s, commit, err);
 		return;
 	}
 	commit->call = NULL;
@@ -298,8 +313,19 @@ void furca_commit_make(struct furca_session *s, bool force)
 	struct furca_commit *commit = furca_commit_new(s, s->live, NULL, &err);
 	if (commit)
 		furca_commit_push(s, commit);
-	else
+	else {
 		furca_log_err("engine", "snapshot", &err);
+		note_unkept(s, s->version);
+	}
+}
+
+void furca_commit_again(struct furca_session *s)
+{
+	if (s->unkept == 0 || s->unkept != s->version || furca_commit_waits(s))
+		return;
+	s->kept_again = s->unkept;
+	s->unkept = 0;
+	furca_commit_make(s, false);
 }
 
 unsigned furca_commit_depth(const struct furca_session *s)

@@ -288,7 +288,7 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
 
 /*
  * Whether the live process may run the call now. A commit that is being made comes first; one is made, whatever the policy
- * says, where the call may have to be rolled back.
+ * says, where the call may have to be rolled back, and tried again where the last call's failed: if this call dies, that one's changes are to stay.
  */
 static bool may_run(struct furca_session *s, struct furca_call *call)
 {
@@ -297,6 +297,7 @@ static bool may_run(struct furca_session *s, struct furca_call *call)
 		call->committed_first = true;
 		furca_commit_make(s, true);
 	}
+	furca_commit_again(s);
 	return !furca_commit_waits(s);
 }
 

@@ -46,7 +46,9 @@ struct furca_session {
 	struct furca_commit *labelled; /* checkpoints */
 	bool env_held;		       /* by a branch, which was not launched */
 	uint64_t version;	       /* of the live state */
-	struct furca_host *parked;     /* a copy of `top`, waiting for a read */
+	uint64_t unkept,
+		kept_again; /* the version whose snapshot failed, and the one that was tried once more; 0: none */
+	struct furca_host *parked; /* a copy of `top`, waiting for a read */
 	bool parked_ready;
 	unsigned parked_held;	      /* barriers it was made with */
 	struct furca_init *park_init; /* asked for its cell */
@@ -127,6 +129,8 @@ void furca_session_snapshot_ready(void *owner, struct furca_host *host);
 void furca_commit_pristine(struct furca_session *session);
 /* `force`: also where the policy says no. */
 void furca_commit_make(struct furca_session *session, bool force);
+/* Once more, where the snapshot of the present state failed, and once only. */
+void furca_commit_again(struct furca_session *session);
 /* Whether the newest commit waits for its cell: the live process must not go on before it was cloned. */
 bool furca_commit_waits(const struct furca_session *session);
 /* The newest commit's host has become the live one. */

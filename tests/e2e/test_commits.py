@@ -417,6 +417,17 @@ def test_a_snapshot_that_is_gone_before_it_was_known():
         engine.clean()
 
 
+def test_a_snapshot_that_failed_is_tried_again(new_engine):
+    """Once, before the next call runs, whose death would take the changes with it."""
+    engine = new_engine(env={"FURCA_FAULT": "commit_cloned:2:fail"})
+    client = engine.client()
+    stateful(client, "x = [1]", session_name="s")
+    stateful(client, "x.append(2)", session_name="s")
+    dead = stateful(client, "import os; os._exit(1)", session_name="s")
+    assert dead["state"] == "rolled_back" and "later changes are lost" not in dead["error"], dead
+    assert stateful(client, "x", session_name="s")["result"] == [1, 2]
+
+
 def test_an_idle_session_writes_to_no_file(engine, client):
     """Its pages are taken in advance, also where a file is mapped now: the holes were filled, and its time was another."""
     def call(code):
