@@ -25,10 +25,15 @@
 	(FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES | FURCA_BARRIER_IPC | FURCA_BARRIER_NETWORK |                    \
 	 FURCA_BARRIER_PRIVILEGES)
 
+#define EXIT_LENT 125
+#define TAKE_BACK_TRIES 1000
+#define TAKE_BACK_PAUSE_US 1000
+
 struct furca_barriers {
 	unsigned wanted, required;
 	int cell;	       /* borrowed pidfd, or -1 */
 	unsigned flags;	       /* CLONE_NEW* that entering the cell changes */
+	int children;	       /* while the cell is lent: where the caller's children belong, or -1 */
 	bool privileges;       /* capabilities go, a filter is loaded */
 	bool no_cap_left;      /* entered a user namespace without barriers: what that gives must not stay */
 	unsigned filter;       /* the chosen one */
@@ -66,6 +71,20 @@ static ino_t namespace_of(int pidfd, size_t which)
 	return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
+/* The same of this task, from a link such as "net:[4026531840]", which costs less than to follow it; 0: the kernel has no such. */
+static ino_t own_namespace(int dir, size_t which)
+{
+	char link[64];
+	ssize_t n = readlinkat(dir, namespaces[which].name, link, sizeof(link) - 1);
+	const char *at;
+
+	if (n <= 0)
+		return 0;
+	link[n] = '\0';
+	at = strchr(link, '[');
+	return at ? strtoul(at + 1, NULL, 10) : 0;
+}
+
 /* Which namespaces of the cell are not ours already. */
 static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err)
 {
@@ -75,15 +94,14 @@ static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err
 	if (own.n < 0)
 		return furca_fail(err, FURCA_E_ISOLATION, errno, "cannot see this process's namespaces");
 	for (size_t i = 0; i < FURCA_COUNT(namespaces); i++) {
-		struct stat st;
-		ino_t theirs = namespace_of(plan->cell, i);
+		ino_t ours = own_namespace(own.n, i), theirs = ours ? namespace_of(plan->cell, i) : 0;
 
-		if (fstatat(own.n, namespaces[i].name, &st, 0) < 0)
-			continue; /* this kernel has no such namespaces */
+		if (!ours)
+			continue;
 		if (!theirs)
 			return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.",
 						  "the cell has ended");
-		if (theirs != st.st_ino)
+		if (theirs != ours)
 			plan->flags |= namespaces[i].flag;
 	}
 	return 0;
@@ -213,6 +231,7 @@ int furca_barriers_plan(const struct furca_barriers_args *args, struct furca_bar
 	plan->wanted = args->barriers & ~(unsigned)FURCA_BARRIER_THREADS;
 	plan->required = args->required & ~(unsigned)FURCA_BARRIER_THREADS;
 	plan->cell = args->cell;
+	plan->children = -1;
 	plan->rules = FURCA_FD_NONE;
 	plan->memory.skip = args->shared;
 	plan->memory.skip_size = args->shared_size;
@@ -256,6 +275,46 @@ bool furca_barriers_new_pids(const struct furca_barriers *plan)
 int furca_barriers_enter(struct furca_barriers *plan)
 {
 	return plan->flags ? (int)furca_raw(SYS_setns, plan->cell, plan->flags) : 0;
+}
+
+int furca_barriers_lend(struct furca_barriers *plan)
+{
+	/* In a user namespace the others want privileges that are given only inside it. */
+	if (!(plan->flags & CLONE_NEWPID) || (plan->flags & CLONE_NEWUSER))
+		return -EINVAL;
+	long r = furca_raw_open("/proc/thread-self/ns/pid_for_children", O_RDONLY);
+
+	if (r < 0)
+		return (int)r;
+	plan->children = (int)r;
+	/* The way back first: it needs privileges over the present pid namespace, which those of a user namespace below it are not. */
+	r = furca_raw(SYS_setns, plan->children, CLONE_NEWPID);
+	if (r == 0)
+		r = furca_raw(SYS_setns, plan->cell, CLONE_NEWPID);
+	if (r < 0) {
+		furca_raw_close(plan->children);
+		plan->children = -1;
+	}
+	return (int)r;
+}
+
+void furca_barriers_take_back(struct furca_barriers *plan)
+{
+	/* It takes some hundred bytes of the kernel's memory, and nothing else that could be missing. */
+	for (int tries = 0; furca_raw(SYS_setns, plan->children, CLONE_NEWPID) < 0; tries++) {
+		if (tries == TAKE_BACK_TRIES)
+			furca_raw_exit(EXIT_LENT);
+		furca_raw_sleep_us(TAKE_BACK_PAUSE_US);
+	}
+	furca_raw_close(plan->children);
+	plan->children = -1;
+}
+
+int furca_barriers_join(struct furca_barriers *plan)
+{
+	furca_raw_close(plan->children);
+	plan->children = -1;
+	return (int)furca_raw(SYS_setns, plan->cell, plan->flags & ~(unsigned)CLONE_NEWPID);
 }
 
 static int fail_at(struct furca_barriers_result *ret, int stage, long r)

@@ -7,6 +7,8 @@
  *   furca_barriers_census    in the caller, while its other threads stand still: lists descriptors; raw calls only
  *   furca_barriers_enter     in the task that makes the clone (it shares the caller's memory, but neither CLONE_FS nor
  *                            CLONE_THREAD with it, and is single-threaded): joins the cell; raw calls only
+ *   or furca_barriers_lend   in the caller, right before the clone, furca_barriers_take_back right after it, and furca_barriers_join first
+ *                            of all in the clone; raw calls only
  *   furca_barriers_apply     in the clone on its only thread, before the caller's threads run again; raw calls only
  *   furca_barriers_lower     in the clone on its only thread, while the caller's threads run again; raw calls only
  *   furca_barriers_seal_thread   in each re-created thread before it returns to its code; raw calls only
@@ -114,6 +116,20 @@ bool furca_barriers_new_pids(const struct furca_barriers *plan);
 
 /* Joins the cell's namespaces. 0 or -errno; always 0 without a cell. The task must end (_exit) afterwards, in any case. */
 int furca_barriers_enter(struct furca_barriers *plan);
+
+/*
+ * The caller's next child is born in the cell's pid namespace, so the caller can make the clone itself: no task has to be made that
+ * enters the cell first. Of a live process's namespaces nothing else may change, and this only until furca_barriers_take_back, for it can
+ * make no thread meanwhile. 0, or -errno and nothing has changed: a user namespace has to be entered first (-EINVAL), or the way back is
+ * barred or unknown. With all signals blocked.
+ */
+int furca_barriers_lend(struct furca_barriers *plan);
+
+/* Undoes furca_barriers_lend. Where the kernel has no memory for that for a second, the process ends: it could make no thread any more. */
+void furca_barriers_take_back(struct furca_barriers *plan);
+
+/* In a clone that was made between the two: joins the rest of the cell's namespaces. 0 or -errno, and the clone must _exit. */
+int furca_barriers_join(struct furca_barriers *plan);
 
 /*
  * Cuts the clone off from the original: new session id, cwd inside the cell, descriptors, mappings. `keep` descriptors live on, the

@@ -96,6 +96,8 @@ static void cut_off(void)
 	int r;
 
 	page->born_us = furca_raw_now_us();
+	if (furca_born.joins && (r = furca_barriers_join(furca_born.plan)) < 0)
+		give_up(FURCA_BORN_ENTER, r, 0);
 	if ((r = furca_fault(FURCA_FAULT_CLONE_CHILD)) < 0)
 		give_up(FURCA_BORN_START, r, 0);
 	furca_freeze_adopt();

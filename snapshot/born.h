@@ -17,6 +17,7 @@
 /* How far a clone got, in words for the caller: STEP(NAME, what failed) */
 #define FURCA_BORN_STEPS(STEP)                                                                                         \
 	STEP(START, "start")                                                                                           \
+	STEP(ENTER, "enter the cell")                                                                                  \
 	STEP(BARRIERS, "put up the barriers")                                                                          \
 	STEP(OFFSETS, "note the positions of open files")                                                              \
 	STEP(THREADS, "make a thread again")                                                                           \
@@ -50,6 +51,7 @@ struct furca_born {
 	pid_t leader;		     /* number of the main thread in the caller's process */
 	enum furca_clone_way way;
 	bool keep_tids;
+	bool joins;		 /* the clone enters the cell itself (furca_barriers_join) */
 	uint32_t back, expected; /* futex: threads that have come back */
 };
 

@@ -141,25 +141,6 @@ static const char *const step_text[] = {
 #undef STEP
 };
 
-/* Words for a clone that did not come to be. */
-static int explain(const struct furca_born_page *page, int r, struct furca_err *err)
-{
-	if (furca_load(&page->complete) == 2) {
-		if (page->step == FURCA_BORN_BARRIERS || (page->step == FURCA_BORN_SEAL && page->barriers.sys))
-			return furca_barriers_fail(furca_born.plan, &page->barriers, err);
-		making.threads = page->step == FURCA_BORN_THREADS;
-		if (page->tid)
-			return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s (thread %d)",
-					  step_text[page->step], page->tid);
-		return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s", step_text[page->step]);
-	}
-	if (r == -ETIMEDOUT)
-		return furca_fail_suggest(err, FURCA_E_CLONE, ETIMEDOUT, "Try again when the machine is less busy.",
-					  "the clone was not complete in time");
-	return furca_fail_suggest(err, FURCA_E_CLONE, -r, "Try again; if memory is short, free some.",
-				  "the clone ended before it was complete");
-}
-
 static int explain_call(long r, struct furca_err *err)
 {
 	switch (r) {
@@ -186,6 +167,35 @@ static int explain_call(long r, struct furca_err *err)
 	default:
 		return furca_fail(err, FURCA_E_CLONE, (int)-r, "the process cannot be cloned");
 	}
+}
+
+/* Whether that answer means that the cell lets nobody in, or no clone be made in it. */
+static bool bars(long r)
+{
+	return r == -EPERM || r == -EACCES || r == -EINVAL || r == -ENOSYS;
+}
+
+/* Words for a clone that did not come to be. */
+static int explain(const struct furca_born_page *page, int r, struct furca_err *err)
+{
+	if (furca_load(&page->complete) == 2) {
+		if (page->step == FURCA_BORN_ENTER) {
+			making.barred = bars(-page->sys);
+			return explain_call(-page->sys, err);
+		}
+		if (page->step == FURCA_BORN_BARRIERS || (page->step == FURCA_BORN_SEAL && page->barriers.sys))
+			return furca_barriers_fail(furca_born.plan, &page->barriers, err);
+		making.threads = page->step == FURCA_BORN_THREADS;
+		if (page->tid)
+			return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s (thread %d)",
+					  step_text[page->step], page->tid);
+		return furca_fail(err, FURCA_E_CLONE, page->sys, "the clone could not %s", step_text[page->step]);
+	}
+	if (r == -ETIMEDOUT)
+		return furca_fail_suggest(err, FURCA_E_CLONE, ETIMEDOUT, "Try again when the machine is less busy.",
+					  "the clone was not complete in time");
+	return furca_fail_suggest(err, FURCA_E_CLONE, -r, "Try again; if memory is short, free some.",
+				  "the clone ended before it was complete");
 }
 
 static void kill_clone(int pidfd)
@@ -275,8 +285,7 @@ static __attribute__((noinline)) int fork_off(struct attempt *a)
 	a->stopped_us = furca_raw_now_us();
 	long pid = furca_hop_clone(furca_born.args->cell >= 0, &a->pidfd);
 	a->cloned_us = furca_raw_now_us();
-	making.barred =
-		furca_born.args->cell >= 0 && (pid == -EPERM || pid == -EACCES || pid == -EINVAL || pid == -ENOSYS);
+	making.barred = furca_born.args->cell >= 0 && bars(pid);
 	if (pid < 0)
 		return explain_call(pid, a->err);
 	a->report->pid = (pid_t)pid;

@@ -208,7 +208,7 @@ static uint8_t kind_of_link(const struct furca_fds_entry *e, const char *link)
 
 	if (link[0] != '/') {
 		for (size_t i = 0; i < FURCA_COUNT(anonymous); i++)
-			if (strcmp(link, anonymous[i].link) == 0)
+			if (furca_raw_same(link, anonymous[i].link))
 				return anonymous[i].kind;
 		return FURCA_FDS_OTHER;
 	}

@@ -68,9 +68,9 @@ bool furca_hop_ended(int pidfd)
 }
 
 /*
- * The hop: a task that shares the caller's memory and descriptors, lasts for some microseconds, and enters the cell, so that the
- * clone is born there and the caller's own namespaces never change. It is a child of the caller's parent like the clone, or of the
- * caller like the clone.
+ * The hop, where the cell cannot be lent (furca_barriers_lend): a task that shares the caller's memory and descriptors, lasts for some
+ * microseconds, and enters the cell, so that the clone is born there and the caller's own namespaces never change. It is a child of the
+ * caller's parent like the clone, or of the caller like the clone.
  */
 static void hop(void *unused)
 {
@@ -141,13 +141,20 @@ long furca_hop_clone(bool cell, int *ret_pidfd)
 	number = furca_born.leader;
 	memset(args, 0, sizeof(*args));
 	/* A child that is the caller's own has no signal for its end; that of a hop's is the hop's, so it has none either. */
-	args->flags = (cell ? CLONE_PARENT : parent) | CLONE_PIDFD;
+	furca_born.joins = cell && furca_born.way != FURCA_WAY_FORK && furca_barriers_lend(furca_born.plan) == 0;
+	args->flags = (cell && !furca_born.joins ? CLONE_PARENT : parent) | CLONE_PIDFD;
 	args->pidfd = (uintptr_t)ret_pidfd;
 	args->stack = (uintptr_t)hopping.first_stack;
 	args->stack_size = STACK_SIZE;
 	if (furca_born.keep_tids) {
 		args->set_tid = (uintptr_t)&number;
 		args->set_tid_size = 1;
+	}
+	if (furca_born.joins) {
+		long r = clone_process(args, furca_born_first, NULL);
+
+		furca_barriers_take_back(furca_born.plan);
+		return r;
 	}
 	if (!cell && furca_born.way != FURCA_WAY_FORK)
 		return clone_process(args, furca_born_first, NULL);

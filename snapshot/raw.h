@@ -120,6 +120,14 @@ static inline unsigned long furca_raw_number(const char **p, unsigned base)
 	return value;
 }
 
+/* Without libc's strcmp: the first call of a function of a library may look it up, which costs a clone 20 times as much. */
+static inline bool furca_raw_same(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
+}
+
 /* The text behind the first `key` in the NUL-terminated text, or NULL. */
 static inline const char *furca_raw_after(const char *text, const char *key)
 {

@@ -2,6 +2,7 @@
 #include <check.h>
 #include <fcntl.h>
 #include <linux/keyctl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "snapshot/landlock.h"
@@ -173,12 +175,67 @@ static int fail_closed(void)
 	return 0;
 }
 
+static void *nap(void *unused)
+{
+	return unused;
+}
+
+/* Whether this process can make threads and children, and its children are where they are to be. */
+static int lives(const char *link)
+{
+	char now[64] = "";
+	pthread_t thread;
+	int status = 1;
+
+	REQUIRE(readlink("/proc/thread-self/ns/pid_for_children", now, sizeof(now) - 1) > 0 && strcmp(now, link) == 0);
+	REQUIRE(pthread_create(&thread, NULL, nap, NULL) == 0 && pthread_join(thread, NULL) == 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		char own[64] = "";
+
+		_exit(readlink("/proc/self/ns/pid", own, sizeof(own) - 1) > 0 && strcmp(own, link) == 0 ? 0 : 1);
+	}
+	REQUIRE(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+	return 0;
+}
+
+/* The clone is born in the cell's pid namespace; nothing of the caller is to stay there. */
+static int namespaces_stay(void)
+{
+	char link[64] = "";
+
+	REQUIRE(readlink("/proc/thread-self/ns/pid_for_children", link, sizeof(link) - 1) > 0);
+	init_start();
+	for (int i = 0; i < 3; i++) {
+		REQUIRE(lab_copy(FURCA_BARRIERS_ALL & ~FURCA_BARRIER_THREADS, true, nothing, text, sizeof(text)) == 0);
+		HAS("ran");
+		REQUIRE(lives(link) == 0);
+	}
+	/* A cell that has ended: no clone, and nothing has changed. */
+	struct furca_fd fds[2], pidfd = FURCA_FD_NONE;
+	char why[512];
+	struct furca_err err = FURCA_ERR_INIT;
+	REQUIRE(init_cell(init_control.n, FURCA_BARRIER_PROCESSES, false, 0, fds, why, sizeof(why)));
+	struct furca_proc cell = {1, fds[0]};
+	(void)furca_proc_signal(&cell, SIGKILL);
+	(void)usleep(100000);
+	struct furca_clone_args args = {.role = FURCA_CLONE_COPY, .cell = fds[0].n};
+	int r = furca_clone(&args, &lab_report, &pidfd, &err);
+	if (r == 0)
+		_exit(0);
+	REQUIRE(r < 0 && lives(link) == 0);
+	furca_fds_done(fds, 2);
+	init_stop();
+	return 0;
+}
+
 int main(void)
 {
 	static const struct harness_case cases[] = {
 		{"a copy in a cell has no privileges", in_cell},
 		{"without a cell landlock and seccomp stand in", without_cell},
 		{"required barriers fail closed", fail_closed},
+		{"the original's namespaces stay as they are", namespaces_stay},
 	};
 
 	return harness_suite("privileges", cases, sizeof(cases) / sizeof(cases[0]));
