@@ -31,6 +31,7 @@ NOT_HERE = {
     "the copy could not %s": "a failure of the machine",
     "the cell has ended": "a failure of the machine",
     "cannot start a process for the copy": "a limit of the machine (the black-box case C233)",
+    "cannot see this process's namespaces": "a limit of the machine: no descriptor is left for a look at /proc",
     "no descriptor is left for the cell": "a limit of the machine (test_limits)",
     "no descriptor is left for the clone": "a limit of the machine (test_limits)",
     "no descriptor is left for the process": "a limit of the machine (test_limits)",
