@@ -13,9 +13,6 @@ struct furca_arch_context {
 #define FURCA_ARCH_RSEQ_SIGNATURE 0xd428bc00
 #define FURCA_ARCH_SYSCALL_LENGTH 4
 
-/* What a filter of system calls sees of this architecture. */
-#define FURCA_ARCH_AUDIT 0xc00000b7 /* AUDIT_ARCH_AARCH64 */
-
 static inline long furca_arch_call(long nr, long a, long b, long c, long d, long e, long f)
 {
 	register long x8 __asm__("x8") = nr;

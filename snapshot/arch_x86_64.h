@@ -13,10 +13,6 @@ struct furca_arch_context {
 #define FURCA_ARCH_RSEQ_SIGNATURE 0x53053053
 #define FURCA_ARCH_SYSCALL_LENGTH 2
 
-/* What a filter of system calls sees of this architecture. */
-#define FURCA_ARCH_AUDIT 0xc000003e	    /* AUDIT_ARCH_X86_64 */
-#define FURCA_ARCH_OTHER_NUMBERS 0x40000000 /* from here on: calls of x32 */
-
 /* The kernel wants an SA_RESTORER trampoline here. */
 #define FURCA_ARCH_SA_RESTORER 0x04000000
 void furca_arch_restorer(void);

@@ -6,7 +6,6 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/cell.c snapshot/cell.h \
 	snapshot/changes.c snapshot/changes.h \
 	snapshot/clone.h \
-	snapshot/filter.c snapshot/filter.h \
 	snapshot/fds.c snapshot/fds.h snapshot/fds_remake.c snapshot/fds_remake.h snapshot/fds_sockets.c \
 	snapshot/huge.c snapshot/huge.h \
 	snapshot/init.c snapshot/init.h snapshot/init_loop.h \
@@ -26,7 +25,7 @@ libfurca_snapshot_la_CPPFLAGS = $(AM_CPPFLAGS) $(CAP_CFLAGS) $(SECCOMP_CFLAGS)
 libfurca_snapshot_la_LIBADD = libfurca-wire.la libfurca-base.la $(CAP_LIBS) $(SECCOMP_LIBS) $(MSGPACK_LIBS)
 
 if HAVE_CHECK
-snapshot_tests = tests/unit/test_init tests/unit/test_cell tests/unit/test_fds tests/unit/test_filter \
+snapshot_tests = tests/unit/test_init tests/unit/test_cell tests/unit/test_fds \
 	tests/unit/test_memory tests/unit/test_pages tests/unit/test_privileges tests/unit/test_probe
 check_PROGRAMS += $(snapshot_tests)
 TESTS += $(snapshot_tests)
@@ -41,9 +40,6 @@ snapshot_lab = tests/unit/copy_lab.h tests/unit/init_client.h tests/unit/clone_h
 tests_unit_test_fds_SOURCES = tests/unit/test_fds.c $(snapshot_lab)
 tests_unit_test_fds_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_fds_LDADD = $(snapshot_test_libs)
-tests_unit_test_filter_SOURCES = tests/unit/test_filter.c tests/unit/harness.h tests/unit/random.h
-tests_unit_test_filter_CPPFLAGS = $(CHECK_CPPFLAGS) $(SECCOMP_CFLAGS)
-tests_unit_test_filter_LDADD = $(snapshot_test_libs) $(SECCOMP_LIBS)
 tests_unit_test_pages_SOURCES = tests/unit/test_pages.c
 tests_unit_test_pages_CPPFLAGS = $(CHECK_CPPFLAGS)
 tests_unit_test_pages_LDADD = $(snapshot_test_libs)

@@ -17,10 +17,15 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "snapshot/filter.h"
 #include "snapshot/raw.h"
 
 #include "base/banned.h"
+
+/* The comparisons of libseccomp leave fields out. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
+/* What the kernel looks at of an argument that is an int. */
+#define INT 0xffffffffU
 
 static const char *const always[] = {
 	/* mounts and namespaces */
@@ -88,30 +93,22 @@ bool furca_privileges_have_admin(void)
 	return value == CAP_SET;
 }
 
-static void refuse(struct furca_filter *filter, int number, int error)
+static int refuse_all(scmp_filter_ctx filter, const char *const *names)
 {
-	furca_filter_add(filter, &(struct furca_filter_rule){.number = number, .error = error});
-}
+	int r = 0;
 
-static void refuse_if(struct furca_filter *filter, int number, int error, struct furca_filter_test when)
-{
-	furca_filter_add(filter, &(struct furca_filter_rule){number, error, 1, {when}});
-}
+	for (; r == 0 && *names; names++) {
+		int number = seccomp_syscall_resolve_name(*names);
 
-static void refuse_if_both(struct furca_filter *filter, int number, struct furca_filter_test a,
-			   struct furca_filter_test b)
-{
-	furca_filter_add(filter, &(struct furca_filter_rule){number, EPERM, 2, {a, b}});
-}
-
-static void refuse_all(struct furca_filter *filter, const char *const *names)
-{
-	for (; *names; names++)
-		refuse(filter, seccomp_syscall_resolve_name(*names), EPERM);
+		if (number >=
+		    0) /* a call that this machine or library does not know cannot be made by number either: see below */
+			r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 0);
+	}
+	return r;
 }
 
 /* Calls newer than libseccomp knows, by number: equal on all architectures. */
-static void refuse_new(struct furca_filter *filter, unsigned bits)
+static int refuse_new(scmp_filter_ctx filter, unsigned bits)
 {
 	static const struct {
 		int number;
@@ -123,104 +120,164 @@ static void refuse_new(struct furca_filter *filter, unsigned bits)
 		{469, FURCA_FILTER_NO_METADATA}, /* file_setattr */
 		{452, FURCA_FILTER_NO_METADATA}, /* fchmodat2 */
 	};
+	int r = 0;
 
-	for (size_t i = 0; i < FURCA_COUNT(calls); i++)
+	for (size_t i = 0; r == 0 && i < FURCA_COUNT(calls); i++)
 		if (calls[i].bit == 0 || (bits & calls[i].bit))
-			refuse(filter, calls[i].number, EPERM);
+			r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), calls[i].number, 0);
+	return r;
 }
 
-static void namespaces(struct furca_filter *filter)
+static int namespaces(scmp_filter_ctx filter)
 {
-	const unsigned flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
-			       CLONE_NEWCGROUP;
+	static const unsigned flags[] = {CLONE_NEWUSER, CLONE_NEWNS,  CLONE_NEWPID,    CLONE_NEWNET,
+					 CLONE_NEWIPC,	CLONE_NEWUTS, CLONE_NEWCGROUP, 0x80 /* CLONE_NEWTIME */};
+	int r = 0;
 
-	/* For clone the low byte is a signal, so CLONE_NEWTIME (0x80) cannot be asked for there. */
-	refuse_if(filter, SYS_clone, EPERM, (struct furca_filter_test){0, FURCA_FILTER_ANY, flags, 0});
-	refuse_if(filter, SYS_unshare, EPERM, (struct furca_filter_test){0, FURCA_FILTER_ANY, flags | 0x80, 0});
+	for (size_t i = 0; r == 0 && i < FURCA_COUNT(flags); i++) {
+		/* For clone the low byte is a signal, so NEWTIME cannot be asked for there. */
+		if (i < FURCA_COUNT(flags) - 1)
+			r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+					     SCMP_A0(SCMP_CMP_MASKED_EQ, flags[i], flags[i]));
+		if (r == 0)
+			r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1,
+					     SCMP_A0(SCMP_CMP_MASKED_EQ, flags[i], flags[i]));
+	}
 	/* The flags of clone3 lie in memory, where a filter cannot look; libc falls back to clone. */
-	refuse(filter, SYS_clone3, ENOSYS);
+	return r ? r : seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 }
 
-static void sockets(struct furca_filter *filter, unsigned bits)
+static int sockets(scmp_filter_ctx filter, unsigned bits)
 {
-	uint32_t families = 0;
+	int r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+				 SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
 
-	if (!(bits & FURCA_FILTER_NO_UNIX))
-		families |= 1U << AF_UNIX;
-	if (!(bits & FURCA_FILTER_NO_NETWORK))
-		families |= 1U << AF_INET | 1U << AF_INET6 | 1U << AF_NETLINK;
-	refuse_if(filter, SYS_socket, EAFNOSUPPORT, (struct furca_filter_test){0, FURCA_FILTER_OUTSIDE, families, 0});
+	for (unsigned family = 0; r == 0 && family <= AF_NETLINK; family++) {
+		bool network = family == AF_INET || family == AF_INET6 || family == AF_NETLINK;
+
+		if ((family == AF_UNIX && !(bits & FURCA_FILTER_NO_UNIX)) ||
+		    (network && !(bits & FURCA_FILTER_NO_NETWORK)))
+			continue;
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
+				     SCMP_A0(SCMP_CMP_EQ, family));
+	}
 	/* A datagram socket of a pair can send to any name. */
-	if (bits & FURCA_FILTER_NO_UNIX)
-		refuse_if_both(filter, SYS_socketpair, (struct furca_filter_test){0, FURCA_FILTER_IS, 0, AF_UNIX},
-			       (struct furca_filter_test){1, FURCA_FILTER_IS, 0xf, SOCK_DGRAM});
+	if (r == 0 && (bits & FURCA_FILTER_NO_UNIX))
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socketpair), 2,
+				     SCMP_A0(SCMP_CMP_MASKED_EQ, INT, AF_UNIX),
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
+	return r;
 }
 
-static void refuse_second(struct furca_filter *filter, int number, const unsigned *values, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		refuse_if(filter, number, EPERM, (struct furca_filter_test){1, FURCA_FILTER_IS, 0, values[i]});
-}
-
-static void controls(struct furca_filter *filter, unsigned bits)
+static int controls(scmp_filter_ctx filter, unsigned bits)
 {
 	static const unsigned terminal[] = {TIOCSTI, 0x541c /* TIOCLINUX */};
 	static const unsigned attributes[] = {0x40086602 /* FS_IOC_SETFLAGS */, 0x401c5820 /* FS_IOC_FSSETXATTR */};
 	static const unsigned locks[] = {F_SETLK, F_SETLKW, 37 /* F_OFD_SETLK */, 38 /* F_OFD_SETLKW */, F_SETLEASE};
+	int r = 0;
 
-	refuse_second(filter, SYS_ioctl, terminal, FURCA_COUNT(terminal));
-	if (bits & FURCA_FILTER_NO_METADATA) {
-		refuse_second(filter, SYS_ioctl, attributes, FURCA_COUNT(attributes));
-		refuse_second(filter, SYS_fcntl, locks, FURCA_COUNT(locks));
+	for (size_t i = 0; r == 0 && i < FURCA_COUNT(terminal); i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, terminal[i]));
+	for (size_t i = 0; r == 0 && (bits & FURCA_FILTER_NO_METADATA) && i < FURCA_COUNT(attributes); i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, attributes[i]));
+	for (size_t i = 0; r == 0 && (bits & FURCA_FILTER_NO_METADATA) && i < FURCA_COUNT(locks); i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(fcntl), 1,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, locks[i]));
+	return r;
+}
+
+static int processes(scmp_filter_ctx filter)
+{
+	int r = refuse_all(filter, others);
+
+	for (const char *const *name = self_only; r == 0 && *name; name++) {
+		int number = seccomp_syscall_resolve_name(*name);
+
+		if (number >= 0)
+			r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 1, SCMP_A0(SCMP_CMP_NE, 0));
 	}
-}
-
-static void processes(struct furca_filter *filter)
-{
-	refuse_all(filter, others);
-	for (const char *const *name = self_only; *name; name++)
-		refuse_if(filter, seccomp_syscall_resolve_name(*name), EPERM,
-			  (struct furca_filter_test){0, FURCA_FILTER_NOT, 0, 0});
 	/* setpriority(PRIO_PROCESS, 0, …) alone */
-	refuse_if(filter, SYS_setpriority, EPERM, (struct furca_filter_test){0, FURCA_FILTER_NOT, 0, 0});
-	refuse_if(filter, SYS_setpriority, EPERM, (struct furca_filter_test){1, FURCA_FILTER_NOT, 0, 0});
+	if (r == 0)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(setpriority), 1, SCMP_A0(SCMP_CMP_NE, 0));
+	if (r == 0)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(setpriority), 1, SCMP_A1(SCMP_CMP_NE, 0));
+	return r;
 }
 
-static void add_rules(struct furca_filter *filter, unsigned bits)
+/* A cell's init runs as the same user, who may set its limits: without descriptors or memory it could not list what was written. */
+static int limits_of_init(scmp_filter_ctx filter)
 {
-	refuse_all(filter, always);
-	refuse_new(filter, bits);
-	namespaces(filter);
-	sockets(filter, bits);
-	controls(filter, bits);
-	if (bits & FURCA_FILTER_NO_METADATA)
-		refuse_all(filter, metadata);
-	if (bits & FURCA_FILTER_NO_IPC)
-		refuse_all(filter, ipc);
-	if (bits & FURCA_FILTER_NO_OTHERS)
-		processes(filter);
-	else /* A cell's init runs as the same user, who may set its limits: without descriptors or memory it could not list what was written. */
-		refuse_if_both(filter, SYS_prlimit64, (struct furca_filter_test){0, FURCA_FILTER_IS, 0, 1},
-			       (struct furca_filter_test){2, FURCA_FILTER_NOT, 0, 0});
+	return seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 2,
+				SCMP_A0(SCMP_CMP_MASKED_EQ, INT, 1), SCMP_A2(SCMP_CMP_NE, 0));
+}
+
+static int add_rules(scmp_filter_ctx filter, unsigned bits)
+{
+	int r = refuse_all(filter, always);
+
+	if (r == 0)
+		r = refuse_new(filter, bits);
+	if (r == 0)
+		r = namespaces(filter);
+	if (r == 0)
+		r = sockets(filter, bits);
+	if (r == 0)
+		r = controls(filter, bits);
+	if (r == 0 && (bits & FURCA_FILTER_NO_METADATA))
+		r = refuse_all(filter, metadata);
+	if (r == 0 && (bits & FURCA_FILTER_NO_IPC))
+		r = refuse_all(filter, ipc);
+	if (r == 0 && (bits & FURCA_FILTER_NO_OTHERS))
+		r = processes(filter);
+	else if (r == 0)
+		r = limits_of_init(filter);
+	return r;
+}
+
+/* Takes the compiled filter out of libseccomp, which only writes it to a descriptor. */
+static int export_program(scmp_filter_ctx filter, struct sock_fprog *ret)
+{
+	struct stat st;
+	FURCA_AUTO_FD struct furca_fd file = furca_fd_own(memfd_create("filter", MFD_CLOEXEC));
+
+	if (file.n < 0)
+		return -errno;
+	int r = seccomp_export_bpf(filter, file.n);
+	if (r < 0)
+		return r;
+	if (fstat(file.n, &st) < 0)
+		return -errno;
+	struct sock_filter *program = malloc((size_t)st.st_size);
+	if (!program)
+		return -ENOMEM;
+	if (pread(file.n, program, (size_t)st.st_size, 0) != st.st_size) {
+		free(program);
+		return -EIO;
+	}
+	*ret = (struct sock_fprog){(unsigned short)((size_t)st.st_size / sizeof(*program)), program};
+	return 0;
 }
 
 int furca_privileges_prepare(unsigned filter, struct furca_err *err)
 {
-	static struct furca_filter rules;
 	int r;
 
 	last_capability = (unsigned long)cap_max_bits();
 	if (programs[filter].len)
 		return 0;
-	rules.n = 0;
-	add_rules(&rules, filter);
-	r = furca_filter_compile(&rules, &programs[filter]);
+	scmp_filter_ctx context = seccomp_init(SCMP_ACT_ALLOW);
+	if (!context)
+		return furca_fail(err, FURCA_E_MEMORY, ENOMEM, "cannot compile a system call filter");
+	/* Calls in another architecture's numbers (x32, i386) are not there; a binary tree is quicker to load and to run. */
+	(void)seccomp_attr_set(context, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
+	(void)seccomp_attr_set(context, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	r = add_rules(context, filter);
+	if (r == 0)
+		r = export_program(context, &programs[filter]);
+	seccomp_release(context);
 	return r < 0 ? furca_fail(err, FURCA_E_ISOLATION, -r, "cannot compile a system call filter") : 0;
-}
-
-const struct sock_fprog *furca_privileges_program(unsigned filter)
-{
-	return &programs[filter];
 }
 
 static int set_capabilities(uint64_t wanted)

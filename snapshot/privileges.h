@@ -1,6 +1,6 @@
 /*
  * Taking privileges away: capabilities (all sets), the bits that would bring them back, and a system call filter for what
- * no namespace covers. Prepared by the original (libcap and the filter allocate), put up in the clone by raw calls.
+ * no namespace covers. Prepared by the original (libcap and libseccomp allocate), put up in the clone by raw calls.
  */
 #pragma once
 
@@ -8,8 +8,6 @@
 #include <stddef.h>
 
 #include "base/err.h"
-
-struct sock_fprog;
 
 /* Whether this process has CAP_SYS_ADMIN in its user namespace. */
 bool furca_privileges_have_admin(void);
@@ -25,7 +23,8 @@ bool furca_privileges_have_admin(void);
 #define FURCA_FILTERS 32U	   /* combinations */
 
 /*
- * Compiles a filter, once in a process's life for each combination, and learns the kernel's last capability; malloc. 0 or -errno.
+ * Compiles a filter, once in a process's life for each combination, and learns the kernel's last capability; malloc, some
+ * milliseconds the first time. 0 or -errno.
  */
 int furca_privileges_prepare(unsigned filter, struct furca_err *err);
 
@@ -40,9 +39,6 @@ int furca_privileges_drop(void);
 
 /* Raw. Loads a prepared filter for all threads of the process; after furca_privileges_lower. 0 or -errno. */
 int furca_privileges_filter(unsigned filter);
-
-/* A prepared filter, for tests. */
-const struct sock_fprog *furca_privileges_program(unsigned filter);
 
 /* The system calls that a filter bit refuses wholly (0: those that are always refused), NULL-terminated; for documents. */
 const char *const *furca_privileges_denied(unsigned filter_bit);

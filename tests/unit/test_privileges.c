@@ -105,6 +105,19 @@ static char path[] = "/tmp/furca-alone-XXXXXX";
 static int opened;
 static pid_t other;
 
+/* The kernel looks at the lower half of an argument that is an int; so must the filter. */
+static void more_bits(int out)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	unsigned long more = 1UL << 32;
+	int pair[2];
+
+	dprintf(out, "lock %s, and %s\n", told(syscall(SYS_fcntl, opened, F_SETLK, &lock)),
+		told(syscall(SYS_fcntl, opened, F_SETLK | more, &lock)));
+	dprintf(out, "pair %s, and %s\n", told(syscall(SYS_socketpair, AF_UNIX, SOCK_DGRAM, 0, pair)),
+		told(syscall(SYS_socketpair, AF_UNIX | more, SOCK_DGRAM, 0, pair)));
+}
+
 static void alone_tries(int out)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -117,6 +130,7 @@ static void alone_tries(int out)
 	dprintf(out, "kill %s\n", told(kill(other, SIGKILL)));
 	dprintf(out, "socket %s %s\n", told(socket(AF_INET, SOCK_STREAM, 0)), told(socket(AF_UNIX, SOCK_STREAM, 0)));
 	dprintf(out, "null %s\n", told(open("/dev/null", O_WRONLY | O_CLOEXEC)));
+	more_bits(out);
 	(void)name;
 }
 
@@ -138,6 +152,8 @@ static int without_cell(void)
 	HAS("create Permission denied\nwrite Permission denied\nunlink Permission denied chmod Operation not permitted\n");
 	HAS("opened worked\nkill Operation not permitted\nsocket Address family not supported by protocol Address family not");
 	HAS("null worked\n");
+	HAS("lock Operation not permitted, and Operation not permitted\n");
+	HAS("pair Operation not permitted, and Operation not permitted\n");
 	REQUIRE(pread(opened, buf, 4, 0) == 4 && strcmp(buf, "real") == 0);
 	REQUIRE(kill(other, 0) == 0);
 	(void)kill(other, SIGKILL);
