@@ -97,6 +97,7 @@ if [ ! -e "$root/.laid" ]; then
 	rm -f "$root.log"
 	echo "deb $mirror $suite $(echo "$components" | tr , ' ')" >"$root/etc/apt/sources.list"
 	echo 'APT::Sandbox::User "root";' >"$root/etc/apt/apt.conf.d/99fresh-root"
+	chmod 755 "$root" # of Ubuntu's packages none does, and no other user could look anything up
 	touch "$root/.laid"
 fi
 # How this machine reaches its networks: resolver, the certificates that it trusts, what pip and apt are told.
