@@ -124,11 +124,13 @@ int furca_cli_call(const struct furca_cli *cli, const char *method, struct furca
 int furca_cli_simple(const struct furca_cli *cli, const char *method, struct furca_args *args, const char *done)
 {
 	FURCA_AUTO_FREE void *answer = NULL;
-	struct furca_view view;
+	struct furca_view view, note;
 	bool shown;
 	int status = furca_cli_call(cli, method, args, &answer, &view, &shown);
 
-	if (status == FURCA_EXIT_OK && !shown)
+	if (status == FURCA_EXIT_OK && !shown && furca_map_text(view, "note", &note))
+		(void)printf("%s; %.*s\n", done, (int)furca_view_size(note), (const char *)note.at);
+	else if (status == FURCA_EXIT_OK && !shown)
 		(void)printf("%s\n", done);
 	return status;
 }

@@ -277,7 +277,7 @@ static const char *state_text(const struct furca_result *r)
 	if (!r->state || !r->error)
 		return NULL;
 	if (strcmp(r->state, "rolled_back") == 0)
-		return "The session is what it was before this call.";
+		return "The session was taken back to the last state that was kept.";
 	if (strcmp(r->state, "lost") == 0)
 		return "The session's state is lost.";
 	return NULL;

@@ -117,9 +117,10 @@ static void snapshot_dead(void *owner, struct furca_host *host)
 }
 
 /* What hindered a snapshot may be over when the next call comes; what hinders the second as well will not be. */
-static void note_unkept(struct furca_session *s, uint64_t version)
+static void note_unkept(struct furca_session *s, uint64_t version, const struct furca_err *why)
 {
 	s->unkept = version == s->kept_again ? 0 : version;
+	s->why_unkept = *why;
 }
 
 static const struct furca_host_events snapshot_events = {.dead = snapshot_dead};
@@ -131,7 +132,7 @@ static void not_committed(struct furca_session *s, struct furca_commit *commit, 
 	if (commit->call) {
 		furca_operation_give_up(commit->call, err);
 	} else {
-		note_unkept(s, commit->version);
+		note_unkept(s, commit->version, err);
 		furca_commit_drop(s, commit);
 	}
 	furca_session_wake(s);
@@ -315,7 +316,7 @@ void furca_commit_make(struct furca_session *s, bool force)
 		furca_commit_push(s, commit);
 	else {
 		furca_log_err("engine", "snapshot", &err);
-		note_unkept(s, s->version);
+		note_unkept(s, s->version, &err);
 	}
 }
 

@@ -25,7 +25,7 @@ static void pack_session(msgpack_packer *pk, const struct furca_session *s, uint
 
 /* The operation's answer; the session is idle again. */
 static void answer(struct furca_session *s, struct furca_call *call, const char *state, const char *key,
-		   const char *value)
+		   struct furca_view value)
 {
 	FURCA_AUTO_BUF struct furca_buf out = FURCA_BUF_INIT;
 	msgpack_packer pk;
@@ -35,7 +35,7 @@ static void answer(struct furca_session *s, struct furca_call *call, const char 
 	furca_pack_text(&pk, state);
 	if (key) {
 		furca_pack_text(&pk, key);
-		furca_pack_text(&pk, value);
+		furca_pack_bytes(&pk, value.at, furca_view_size(value));
 	}
 	furca_call_answer(call, &out);
 }
@@ -60,7 +60,7 @@ void furca_operation_restored(struct furca_session *s, struct furca_call *call, 
 		furca_call_refuse(call, &err);
 		return;
 	}
-	answer(s, call, state, NULL, NULL);
+	answer(s, call, state, call->error.len ? "note" : NULL, furca_buf_view(&call->error));
 }
 
 /* Goes back to the newest commit by ending the live process. */
@@ -95,12 +95,15 @@ static void undo(struct furca_session *s, struct furca_call *call)
 		refuse(s, call, &err);
 		return;
 	}
-	uint64_t before = s->version;
+	uint64_t before = s->version, last = before;
 	for (uint64_t step = 0; step < call->selector.steps; step++) {
 		while (s->top->version >= before)
 			furca_commit_drop(s, s->top);
 		before = s->top->version;
 	}
+	if (last - before > call->selector.steps)
+		furca_call_add(call, "States in between were not kept: the session is what it was after call %llu.",
+			       (unsigned long long)s->top->calls);
 	s->version = before;
 	go_back(s, call);
 }
@@ -213,7 +216,7 @@ static void branched(void *owner, struct furca_host *host, struct furca_view bod
 	furca_session_adopt(branch, host);
 	s->running = NULL;
 	furca_session_step(s, FURCA_EV_DONE);
-	answer(branch, call, "committed", NULL, NULL);
+	answer(branch, call, "committed", NULL, (struct furca_view){NULL, NULL});
 	furca_session_wake(s);
 }
 
@@ -256,7 +259,7 @@ void furca_operation_stands(struct furca_session *s, struct furca_commit *commit
 		furca_commit_drop(s, old);
 	s->running = NULL;
 	furca_session_step(s, FURCA_EV_DONE);
-	answer(s, call, "unchanged", "label", commit->label);
+	answer(s, call, "unchanged", "label", furca_text_view(commit->label));
 }
 
 void furca_operation_begin(struct furca_session *s, struct furca_call *call)

@@ -14,7 +14,7 @@ void furca_operation_begin(struct furca_session *session, struct furca_call *cal
 /* The snapshot that it had asked for is there. */
 void furca_operation_stands(struct furca_session *session, struct furca_commit *commit, struct furca_call *call);
 
-/* The restore that it asked for has ended. `state`: rolled_back or lost. */
+/* The restore that it asked for has ended. `state`: rolled_back or lost. What was added to the call is told as a note. */
 void furca_operation_restored(struct furca_session *session, struct furca_call *call, const char *state);
 
 /* Refuses and frees one that has begun: what it had asked for is let go of, and the session is idle again, unless it has come to another state. */

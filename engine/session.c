@@ -255,12 +255,30 @@ static bool told_of_loss(struct furca_session *s, struct furca_call *call)
 	return true;
 }
 
+/* A call that must be able to be rolled back does not run on a state that cannot be kept. */
+static bool cannot_roll_back(struct furca_session *s, struct furca_call *call)
+{
+	char text[FURCA_ERR_TEXT_MAX + 128];
+	const struct furca_err *why = &s->why_unkept;
+
+	if (!call->plan.rollback || (s->top && s->top->version == s->version))
+		return false;
+	furca_call_fail(
+		call, furca_err_type(why->code),
+		"Remove on_error to run it all the same, or remove what hinders snapshots of the session first.",
+		"The session cannot be kept as it is now, so the call could not be rolled back and did not run: %s.",
+		furca_err_describe(why, text, sizeof(text)));
+	call->state = "unchanged";
+	furca_call_finish(call);
+	return true;
+}
+
 static void run_stateful(struct furca_session *s, struct furca_call *call)
 {
 	bool operation = furca_call_is_operation(call);
 
 	furca_session_unqueue(s, call);
-	if (!operation && told_of_loss(s, call)) {
+	if (!operation && (told_of_loss(s, call) || cannot_roll_back(s, call))) {
 		furca_session_wake(s);
 		return;
 	}
@@ -292,12 +310,17 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
  */
 static bool may_run(struct furca_session *s, struct furca_call *call)
 {
-	if (call->plan.rollback && !call->committed_first && !furca_commit_waits(s) &&
-	    (!s->top || s->top->version != s->version)) {
+	bool kept = s->top && s->top->version == s->version;
+
+	if (call->plan.rollback && !call->committed_first && !furca_commit_waits(s) && !kept) {
 		call->committed_first = true;
 		furca_commit_make(s, true);
+		kept = s->top && s->top->version == s->version;
 	}
 	furca_commit_again(s);
+	/* What it is to be rolled back to must stand: whether the clone succeeds is not known before. */
+	if (call->plan.rollback && kept && !s->top->standing)
+		return false;
 	return !furca_commit_waits(s);
 }
 
@@ -417,7 +440,6 @@ static void finish_stateful(struct furca_session *s, struct furca_call *call, st
 		return;
 	}
 	if (call->error_type && call->plan.rollback) {
-		furca_call_add(call, "on_error='rollback': the session is what it was before the call.");
 		call->rolled_back = true;
 		call->phase = FURCA_CALL_RECOVERY;
 		s->engine->stats.rollbacks++;

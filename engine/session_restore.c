@@ -26,6 +26,7 @@ static void restore_done(struct furca_session *s, const char *state)
 }
 
 static const char kept[] = "Files that were written and capabilities that were called stay as they are.";
+static const char as_asked[] = "on_error='rollback': the session is what it was before the call.";
 
 /* Words for a state that was lost while no call was there to be told of it. */
 static void note_lost(struct furca_session *s)
@@ -67,6 +68,8 @@ static void restore_empty(struct furca_session *s)
 			note_lost(s);
 	} else if (call && !call->rolled_back) {
 		furca_call_add(call, "The session was rolled back to what it was before the call: empty. %s", kept);
+	} else if (call && call->plan.rollback) {
+		furca_call_add(call, as_asked);
 	}
 	s->version = s->top ? s->top->version : 0;
 	restore_done(s, behind ? "lost" : "rolled_back");
@@ -84,12 +87,14 @@ static void restored(struct furca_session *s)
 	s->live->events = &furca_session_host_events;
 	top->host = NULL;
 	top->standing = false;
-	if (call && behind && !call->rolled_back)
+	if (call && behind)
 		furca_call_add(call,
 			       "The session was rolled back to its state after call %llu; later changes are lost.",
 			       (unsigned long long)top->calls);
 	else if (call && !call->rolled_back)
 		furca_call_add(call, "The session was rolled back to what it was before the call. %s", kept);
+	else if (call && call->plan.rollback)
+		furca_call_add(call, as_asked);
 	else if (!call && behind)
 		note_behind(s, top);
 	s->version = top->version;

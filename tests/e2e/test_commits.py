@@ -152,6 +152,30 @@ def test_rollback_on_error(client):
     assert stateful(client, "x", session_name="s")["result"] == [1]
 
 
+HINDERED = "import ctypes; ctypes.CDLL(None).timer_create(1, None, ctypes.byref(ctypes.c_void_p()))"  # no clone inherits such a timer
+
+
+def test_rollback_goes_back_no_further_than_before_the_call(client):
+    """It went back to the last state that could be kept, and said that this was what it had been before the call."""
+    stateful(client, "x = 1", session_name="s")
+    stateful(client, HINDERED + "; x = 2", session_name="s")
+    answer = stateful(client, "x = 3; 1/0", session_name="s", on_error="rollback")
+    assert (answer["error_type"], answer["state"]) == ("isolation", "unchanged"), answer
+    assert "timer_create" in answer["error"] and "on_error" in answer["suggestion"], answer
+    assert stateful(client, "x", session_name="s")["result"] == 2
+
+
+def test_undo_says_when_it_went_further(client):
+    stateful(client, "x = 1", session_name="s")
+    for i in (2, 3):
+        stateful(client, HINDERED + "; x = %d" % i, session_name="s")
+    answer = client.call("undo", session_name="s")
+    assert answer["ok"] and "after call 1" in answer["note"], answer
+    assert stateful(client, "x", session_name="s")["result"] == 1
+    stateful(client, "x = 4", session_name="s")
+    assert "note" not in client.call("undo", session_name="s")
+
+
 def test_undo(client):
     for i in range(4):
         stateful(client, "x = %d" % i, session_name="s")
