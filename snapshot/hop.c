@@ -140,9 +140,12 @@ long furca_hop_clone(bool cell, int *ret_pidfd)
 
 	number = furca_born.leader;
 	memset(args, 0, sizeof(*args));
-	/* A child that is the caller's own has no signal for its end; that of a hop's is the hop's, so it has none either. */
+	/*
+	 * A child that is the caller's own has no signal for its end; that of a hop's is the hop's, so it has none either. Who traces
+	 * the caller and whatever it starts (`strace -f`) is outside of the clone, and neither sees nor stops it.
+	 */
 	furca_born.joins = cell && furca_born.way != FURCA_WAY_FORK && furca_barriers_lend(furca_born.plan) == 0;
-	args->flags = (cell && !furca_born.joins ? CLONE_PARENT : parent) | CLONE_PIDFD;
+	args->flags = (cell && !furca_born.joins ? CLONE_PARENT : parent) | CLONE_PIDFD | CLONE_UNTRACED;
 	args->pidfd = (uintptr_t)ret_pidfd;
 	args->stack = (uintptr_t)hopping.first_stack;
 	args->stack_size = STACK_SIZE;
@@ -158,7 +161,7 @@ long furca_hop_clone(bool cell, int *ret_pidfd)
 	}
 	if (!cell && furca_born.way != FURCA_WAY_FORK)
 		return clone_process(args, furca_born_first, NULL);
-	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | parent,
+	struct clone_args task = {.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_UNTRACED | parent,
 				  .stack = (uintptr_t)hopping.hop_stack,
 				  .stack_size = STACK_SIZE};
 	if (furca_born.way == FURCA_WAY_FORK)

@@ -281,3 +281,47 @@ def test_calls_that_are_refused_together_leave_nothing(client, session):
     assert {pending.wait(20)["state"] for pending in refused} == {"unchanged"}
     assert client.bash("true", session_name="s", state_mode="read_only")["error_type"] == "validation"
     assert len(client.call("list_sessions")["sessions"]) == len(before["sessions"])
+
+
+TRACER = r"""
+import ctypes, os, select
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.prctl(0x59616d61, ctypes.c_ulong(-1 & 2**64 - 1), 0, 0, 0)  # PR_SET_PTRACER: anybody
+SEIZE, CONT, FORKS, STOP, WALL = 0x4206, 7, 2 | 4 | 8, 128, 0x40000000
+def trace(pid, report):
+    os.write(report, b"go\n" if libc.ptrace(SEIZE, pid, None, FORKS) == 0 else b"no\n")
+    while True:
+        who, status = os.waitpid(-1, WALL)
+        if not os.WIFSTOPPED(status):
+            continue
+        os.write(report, b"%d\n" % who)
+        libc.ptrace(CONT, who, None, None if status >> 16 else os.WSTOPSIG(status))
+read_end, write_end = os.pipe()
+session = os.getpid()
+tracer = os.fork()
+if tracer == 0:
+    try:
+        trace(session, write_end)
+    finally:
+        os._exit(1)
+may = os.read(read_end, 3)
+def followed():
+    seen = b""
+    while select.select([read_end], [], [], 0.3)[0]:
+        seen += os.read(read_end, 4096)
+    return {int(n) for n in seen.split()} - {session}
+"""
+
+
+def test_a_tracer_of_a_session_does_not_follow_its_copies(client):
+    """`strace -f -p $$ &` wrote down what read-only calls did, and could have changed it."""
+    session = {"session_name": "s", "state_mode": "stateful"}
+    if client.python(TRACER + "may", **session)["result"] != b"go\n":
+        pytest.skip("no process may be traced here")
+    client.python("followed()", **session)
+    assert client.python("os.waitpid(os.fork() or os._exit(0), 0); len(followed())", **session)["result"] == 1, "the tracer does not work"
+    look = client.python("import subprocess; subprocess.run(['true']).returncode", session_name="s", state_mode="read_only")
+    assert look["result"] == 0, look
+    assert client.python("len(followed())", **session)["result"] == 0
+    client.python("os.kill(tracer, 9)", **session)
