@@ -535,6 +535,10 @@ int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_ba
 			"later.",
 			"the process shares more than %d MiB of memory with others (MAP_SHARED), too much to be copied",
 			(int)(FURCA_MEMORY_COPY >> 20));
+	if (result->stage == FURCA_STAGE_MEMORY && result->sys == EFAULT)
+		return furca_fail_suggest(
+			err, FURCA_E_ISOLATION, 0, "Unmap it before this call.",
+			"the process shares memory that the kernel does not let anybody copy (memfd_secret, a device)");
 	return furca_fail(err, FURCA_E_ISOLATION, result->sys, "the copy could not %s (%s)",
 			  furca_barriers_stage_text(result->stage), strerror(result->sys));
 }

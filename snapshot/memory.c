@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 
@@ -79,18 +80,33 @@ static bool is_memory(const char *name)
 
 #define WINDOW 256 /* pages asked about at once */
 
-/* Which pages of a window exist; all of them where the kernel does not say. */
+static bool swap_is_used(void)
+{
+	struct sysinfo info;
+
+	return furca_raw(SYS_sysinfo, &info) < 0 || info.totalswap != info.freeswap;
+}
+
+/* Whether only the kernel's cache holds what is in it: a page that is not there has never been written. */
+static bool is_all_cached(const struct furca_memory *memory)
+{
+	return is_memory(memory->name) && !swap_is_used();
+}
+
+/* Which pages of a window are in memory; all of them where the kernel does not say. */
 static void look_at_window(uint64_t at, uint64_t size, unsigned char there[WINDOW])
 {
 	if (furca_raw(SYS_mincore, at, size, there) < 0)
 		memset(there, 1, WINDOW);
 }
 
-static uint64_t existing(const struct mapping *m)
+static uint64_t existing(const struct mapping *m, bool cached)
 {
 	unsigned char there[WINDOW];
 	uint64_t bytes = 0;
 
+	if (!cached)
+		return m->end - m->start;
 	for (uint64_t at = m->start; at < m->end; at += WINDOW * 4096) {
 		uint64_t size = m->end - at < WINDOW * 4096 ? m->end - at : WINDOW * 4096;
 
@@ -103,10 +119,11 @@ static uint64_t existing(const struct mapping *m)
 
 /*
  * Copies through the kernel: a page behind the end of a file that has shrunk gives an error there, not a SIGBUS here. Such pages
- * become zeros.
+ * become zeros. False: one is there, and the kernel does not read it (memfd_secret).
  */
-static void copy_pages(uint64_t to, uint64_t from, uint64_t size)
+static bool copy_pages(uint64_t to, uint64_t from, uint64_t size)
 {
+	unsigned char there[WINDOW];
 	long self = furca_raw(SYS_getpid);
 
 	for (uint64_t at = 0; at < size;) {
@@ -114,15 +131,25 @@ static void copy_pages(uint64_t to, uint64_t from, uint64_t size)
 			     target = {(void *)(to + at), size - at}; // NOLINT
 		long n = furca_raw(SYS_process_vm_readv, self, &target, 1, &source, 1, 0);
 
-		at += n > 0 ? (uint64_t)n : 4096 - (at & 4095);
+		if (n > 0) {
+			at += (uint64_t)n;
+			continue;
+		}
+		look_at_window((from + at) & ~4095ULL, 4096, there);
+		if (there[0] & 1)
+			return false;
+		at += 4096 - (at & 4095);
 	}
+	return true;
 }
 
 /* The runs of pages that exist; a hole stays one. */
-static void copy_existing(uint64_t to, const struct mapping *m)
+static bool copy_existing(uint64_t to, const struct mapping *m, bool cached)
 {
 	unsigned char there[WINDOW];
 
+	if (!cached)
+		return copy_pages(to, m->start, m->end - m->start);
 	for (uint64_t at = m->start; at < m->end; at += WINDOW * 4096) {
 		uint64_t n = (m->end - at < WINDOW * 4096 ? m->end - at : WINDOW * 4096) / 4096;
 
@@ -130,16 +157,19 @@ static void copy_existing(uint64_t to, const struct mapping *m)
 		for (uint64_t i = 0, run; i < n; i += run) {
 			for (run = 1; i + run < n && (there[i + run] & 1) == (there[i] & 1);)
 				run++;
-			if (there[i] & 1)
-				copy_pages(to + (at - m->start) + i * 4096, at + i * 4096, run * 4096);
+			if ((there[i] & 1) && !copy_pages(to + (at - m->start) + i * 4096, at + i * 4096, run * 4096))
+				return false;
 		}
 	}
+	return true;
 }
 
 static bool from_copy(struct furca_memory *memory, const struct mapping *m)
 {
-	uint64_t size = m->end - m->start, bytes = existing(m);
+	bool cached = is_all_cached(memory);
+	uint64_t size = m->end - m->start, bytes = existing(m, cached);
 
+	memory->unreadable = false;
 	if (memory->bytes + bytes > FURCA_MEMORY_COPY)
 		return false;
 	long copy = furca_raw(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -148,7 +178,11 @@ static bool from_copy(struct furca_memory *memory, const struct mapping *m)
 		return false;
 	if (!(m->prot & PROT_READ))
 		furca_raw(SYS_mprotect, m->start, size, PROT_READ);
-	copy_existing((uint64_t)copy, m);
+	memory->unreadable = !copy_existing((uint64_t)copy, m, cached);
+	if (memory->unreadable) {
+		furca_raw(SYS_munmap, copy, size);
+		return false;
+	}
 	if (m->prot != (PROT_READ | PROT_WRITE))
 		furca_raw(SYS_mprotect, copy, size, m->prot);
 	if (!failed(furca_raw(SYS_mremap, copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, m->start))) {
@@ -230,7 +264,7 @@ static int privatise(struct furca_memory *memory, const struct mapping *m)
 		return 0;
 	}
 	memory->failed_at = m->start;
-	return -ENOMEM;
+	return memory->unreadable ? -EFAULT : -ENOMEM;
 }
 
 static int by_query(struct furca_memory *memory, long maps)

@@ -4,7 +4,7 @@
  *   of a file or memfd that fds.c has replaced   mapped anew, shared, from the private file: they stay one
  *   of a named file in an overlay, up to FURCA_FDS_COPY_UP   mapped anew, shared, from the cell's own copy of the file
  *   of memory (anonymous, memfd, SysV, POSIX), FURCA_MEMORY_COPY of it in all   a new shared mapping with the same content; of
- *             large ones only the pages that exist are copied and count
+ *             large ones only the pages that exist are copied and count (all, where swap is in use: what is swapped out does not show)
  *   of a larger file on disk   a private view: what others write to the file later can be seen, as on the disk, nothing is written
  *             through
  *   of more memory   the same, and `viewed` counts it: the barrier does not hold, for the original's later writes show
@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "snapshot/fds.h"
@@ -28,6 +29,7 @@ struct furca_memory {
 	unsigned viewed;	     /* how many follow the original, being too much to copy */
 	uint64_t bytes;		     /* copied so far */
 	uint64_t failed_at;	     /* where it failed */
+	bool unreadable;	     /* for the kernel refuses to read it (memfd_secret) */
 	char name[4352], text[16384];
 };
 

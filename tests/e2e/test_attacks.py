@@ -325,3 +325,39 @@ def test_a_tracer_of_a_session_does_not_follow_its_copies(client):
     assert look["result"] == 0, look
     assert client.python("len(followed())", **session)["result"] == 0
     client.python("os.kill(tracer, 9)", **session)
+
+
+def test_a_copy_has_what_the_page_cache_has_not(client):
+    """The pages of a deleted file that were mapped and not in memory were zeros in copies."""
+    client.python("""
+import mmap, os
+f = os.open("evicted", os.O_RDWR | os.O_CREAT, 0o600)
+os.write(f, b"content!" * 8192)
+os.fsync(f)
+os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)
+memory = mmap.mmap(f, 65536)
+os.unlink("evicted")
+for n in os.listdir("/proc/self/fd"):
+    try:
+        if "/evicted" in os.readlink("/proc/self/fd/" + n): os.close(int(n))
+    except OSError: pass
+""", session_name="s", state_mode="stateful")
+    look = client.python("bytes(memory) == b'content!' * 8192, memory.write(b'changed!')", session_name="s", state_mode="read_only")
+    assert look["result"] == [True, 8], look
+    assert client.python("memory[:8]", session_name="s", state_mode="stateful")["result"] == b"content!"
+
+
+def test_memory_that_cannot_be_copied_is_not_read_as_zeros(client):
+    made = client.python("""
+import ctypes, mmap, os
+secret = ctypes.CDLL(None).syscall(447, 0)
+if secret >= 0:
+    os.ftruncate(secret, 4096)
+    memory = mmap.mmap(secret, 4096)
+    memory[:6] = b"secret"
+secret""", session_name="s", state_mode="stateful")
+    if made["result"] < 0:
+        pytest.skip("memfd_secret is not to be had here")
+    look = client.python("memory[:6]", session_name="s", state_mode="read_only")
+    assert (look["error_type"], look["state"]) == ("isolation", "unchanged") and "memfd_secret" in look["error"], look
+    assert client.python("memory[:6]", session_name="s", state_mode="stateful")["result"] == b"secret"
