@@ -29,21 +29,6 @@
 #define TAKE_BACK_TRIES 1000
 #define TAKE_BACK_PAUSE_US 1000
 
-struct furca_barriers {
-	unsigned wanted, required;
-	int cell;	       /* borrowed pidfd, or -1 */
-	unsigned flags;	       /* CLONE_NEW* that entering the cell changes */
-	int children;	       /* while the cell is lent: where the caller's children belong, or -1 */
-	bool privileges;       /* capabilities go, a filter is loaded */
-	bool no_cap_left;      /* entered a user namespace without barriers: what that gives must not stay */
-	unsigned filter;       /* the chosen one */
-	struct furca_fd rules; /* Landlock, where there is no cell */
-	bool scoped;	       /* the rules keep signals inside, too */
-	char cwd[4096];
-	struct furca_fds fds;
-	struct furca_memory memory;
-};
-
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -55,6 +40,27 @@ static const struct {
 	{CLONE_NEWPID, "pid", _IO(0xff, 5)},	   {CLONE_NEWIPC, "ipc", _IO(0xff, 2)},
 	{CLONE_NEWNET, "net", _IO(0xff, 4)},	   {CLONE_NEWUTS, "uts", _IO(0xff, 10)},
 	{CLONE_NEWCGROUP, "cgroup", _IO(0xff, 1)},
+};
+
+enum { NAMESPACES = FURCA_COUNT(namespaces) };
+
+/* Those that this process began in, as a program or as a clone; 0: not known. */
+static ino_t home[NAMESPACES];
+
+struct furca_barriers {
+	unsigned wanted, required;
+	int cell;		 /* borrowed pidfd, or -1 */
+	unsigned flags;		 /* CLONE_NEW* that entering the cell changes */
+	int children;		 /* while the cell is lent: where the caller's children belong, or -1 */
+	ino_t cells[NAMESPACES]; /* the cell's, which are the clone's home */
+	bool privileges;	 /* capabilities go, a filter is loaded */
+	bool no_cap_left;	 /* entered a user namespace without barriers: what that gives must not stay */
+	unsigned filter;	 /* the chosen one */
+	struct furca_fd rules;	 /* Landlock, where there is no cell */
+	bool scoped;		 /* the rules keep signals inside, too */
+	char cwd[4096];
+	struct furca_fds fds;
+	struct furca_memory memory;
 };
 
 /* The inode of a namespace of the process behind `pidfd`; 0 where it cannot be seen. */
@@ -85,6 +91,31 @@ static ino_t own_namespace(int dir, size_t which)
 	return at ? strtoul(at + 1, NULL, 10) : 0;
 }
 
+void furca_barriers_init(void)
+{
+	static bool noted;
+
+	if (noted)
+		return;
+	FURCA_AUTO_FD struct furca_fd own =
+		furca_fd_own(open("/proc/thread-self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC));
+
+	for (size_t i = 0; i < NAMESPACES && own.n >= 0; i++)
+		home[i] = own_namespace(own.n, i);
+	noted = true;
+}
+
+/*
+ * The cell was made from where this process began. One that has left that for namespaces of its own (unshare) has files, addresses or names that a
+ * clone in the cell would not find; one in a user namespace of its own cannot enter the cell, which says it itself.
+ */
+static bool is_home(size_t which, ino_t now)
+{
+	const unsigned seen = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS;
+
+	return !(namespaces[which].flag & seen) || home[which] == 0 || home[which] == now;
+}
+
 /* Which namespaces of the cell are not ours already. */
 static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err)
 {
@@ -93,7 +124,7 @@ static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err
 
 	if (own.n < 0)
 		return furca_fail(err, FURCA_E_ISOLATION, errno, "cannot see this process's namespaces");
-	for (size_t i = 0; i < FURCA_COUNT(namespaces); i++) {
+	for (size_t i = 0; i < NAMESPACES; i++) {
 		ino_t ours = own_namespace(own.n, i), theirs = ours ? namespace_of(plan->cell, i) : 0;
 
 		if (!ours)
@@ -101,8 +132,14 @@ static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err
 		if (!theirs)
 			return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.",
 						  "the cell has ended");
+		if (!is_home(i, ours))
+			return furca_fail_suggest(
+				err, FURCA_E_CLONE, EXDEV, "Do that in a child process (`unshare` with a command).",
+				"the process has left the %s namespace in which it began, and cannot be put into a cell",
+				namespaces[i].name);
 		if (theirs != ours)
 			plan->flags |= namespaces[i].flag;
+		plan->cells[i] = theirs;
 	}
 	return 0;
 }
@@ -430,6 +467,9 @@ int furca_barriers_apply(struct furca_barriers *plan, struct furca_barriers_resu
 	long r;
 	int s;
 
+	for (size_t i = 0; i < NAMESPACES; i++)
+		if (plan->flags & namespaces[i].flag)
+			home[i] = plan->cells[i];
 	note_cell(plan, ret);
 	if (missing(plan, ret))
 		return fail_at(ret, FURCA_STAGE_ENTER, -ENODATA);

@@ -28,6 +28,9 @@
 #include "base/err.h"
 #include "snapshot/clone.h"
 
+/* Notes where this process begins: once, before it runs code of others. */
+void furca_barriers_init(void);
+
 /* A step, so that a failure in the clone can be told by the caller: STAGE(NAME, what it does) */
 #define FURCA_BARRIERS_STAGES(STAGE)                                                                                   \
 	STAGE(NONE, "nothing yet")                                                                                     \

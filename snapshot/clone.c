@@ -65,6 +65,7 @@ int furca_clone_init(struct furca_err *err)
 	if (r < 0)
 		return r;
 	furca_inside_init();
+	furca_barriers_init();
 	return furca_freeze_init(furca_born_thread, err);
 }
 
@@ -432,8 +433,10 @@ static int prepare(const struct furca_clone_args *args, bool forks, struct furca
 		return r;
 	if (threads > 1)
 		furca_interrupted_learn(FURCA_FREEZE_SIGNAL);
-	if ((r = furca_barriers_plan(&wanted, &furca_born.plan, err)) < 0)
+	if ((r = furca_barriers_plan(&wanted, &furca_born.plan, err)) < 0) {
+		making.barred = r == -EXDEV;
 		return r;
+	}
 	furca_born.keep_tids = furca_barriers_new_pids(furca_born.plan);
 	if (threads == 1)
 		furca_born.way = FURCA_WAY_ONE_THREAD;

@@ -361,3 +361,25 @@ secret""", session_name="s", state_mode="stateful")
     look = client.python("memory[:6]", session_name="s", state_mode="read_only")
     assert (look["error_type"], look["state"]) == ("isolation", "unchanged") and "memfd_secret" in look["error"], look
     assert client.python("memory[:6]", session_name="s", state_mode="stateful")["result"] == b"secret"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_a_session_in_a_mount_namespace_of_its_own_stays_there(client):
+    """Its copies, and the session after a rollback, saw the engine's files at its paths."""
+    session = {"session_name": "s", "state_mode": "stateful"}
+    made = client.python("""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+os.mkdir("mounted")
+CLONE_NEWNS, PRIVATE = 0x20000, 1 << 18 | 1 << 14
+r = libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, PRIVATE, None) or libc.mount(b"none", b"mounted", b"tmpfs", 0, None)
+open("mounted/inside", "w").close()
+r""", **session)
+    if made["result"] != 0:
+        pytest.skip("no mount namespaces here")
+    for mode in ("read_only", "stateful"):
+        assert client.python("os.listdir('mounted')", session_name="s", state_mode=mode)["result"] == ["inside"]
+    look = client.python("open('mounted/new', 'w')", session_name="s", state_mode="read_only")
+    assert not look["ok"] and look["isolation"]["disk"] == "landlock", look
+    assert client.python("os.abort()", **session)["state"] == "rolled_back"
+    assert client.python("os.listdir('mounted')", **session)["result"] == ["inside"]
