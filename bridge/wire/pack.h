@@ -14,6 +14,14 @@ static inline void furca_packer(msgpack_packer *pk, struct furca_buf *buf)
 
 static inline void furca_pack_bytes(msgpack_packer *pk, const void *data, size_t n)
 {
+	char all[32] = {(char)(0xa0 | n)};
+
+	if (n < sizeof(all)) { /* as keys and words are: head and text in one write */
+		if (n > 0)
+			memcpy(all + 1, data, n);
+		(void)pk->callback(pk->data, all, n + 1);
+		return;
+	}
 	msgpack_pack_str(pk, n);
 	msgpack_pack_str_body(pk, data, n);
 }
