@@ -20,10 +20,14 @@ const char *furca_mode_word(enum furca_mode mode)
 	return mode_words[mode];
 }
 
+/* The arguments that are looked at out of their turn, by their places in the table below; and how many there are. */
+enum { CODE, LANGUAGE, STATE_MODE, ARGUMENTS = 16 };
+
 /* How a request is being read. */
 struct reading {
 	const struct furca_coordinates *at;
 	struct furca_plan *plan;
+	struct furca_value given[ARGUMENTS]; /* nil: not given */
 	bool mode_given, isolation_given;
 };
 
@@ -367,10 +371,10 @@ static int arg_known(struct reading *r, const char *key, const struct furca_valu
 static const struct argument {
 	const char *key;
 	read_fn *read;
-} arguments[] = {
-	{"code", arg_code},
-	{"language", arg_known},
-	{"state_mode", arg_known},
+} arguments[ARGUMENTS] = {
+	[CODE] = {"code", arg_code},
+	[LANGUAGE] = {"language", arg_known},
+	[STATE_MODE] = {"state_mode", arg_known},
 	{"session_id", arg_session_id},
 	{"session_name", arg_session_name},
 	{"venv_id", arg_venv_id},
@@ -386,10 +390,14 @@ static const struct argument {
 	{"within", arg_within},
 };
 
-static int check_keys(struct furca_view args, const char *const *known, size_t n, struct furca_err *err)
+/* Takes the values of the map, in one walk. */
+static int take_values(struct reading *r, struct furca_view args, struct furca_err *err)
 {
+	const char *known[ARGUMENTS];
 	struct furca_value map, key, item;
 
+	for (size_t i = 0; i < ARGUMENTS; i++)
+		known[i] = arguments[i].key;
 	if (furca_value_of(args, &map) < 0 || map.kind != FURCA_MAP)
 		return furca_fail(err, FURCA_E_VALIDATION, 0, "The arguments must be one map.");
 	struct furca_view inside = furca_value_inside(&map);
@@ -401,55 +409,49 @@ static int check_keys(struct furca_view args, const char *const *known, size_t n
 			return furca_fail_suggest(err, FURCA_E_VALIDATION, 0,
 						  "Remove every argument whose name is no text.",
 						  "The arguments' names must be text.");
-		while (at < n && !furca_view_is(key.bytes, known[at]))
+		while (at < ARGUMENTS && !furca_view_is(key.bytes, known[at]))
 			at++;
-		if (at == n)
-			return furca_refuse_unknown(err, "argument", key.bytes, known, n, args);
+		if (at == ARGUMENTS)
+			return furca_refuse_unknown(err, "argument", key.bytes, known, ARGUMENTS, args);
+		r->given[at] = item;
 	}
 	return 0;
 }
 
-static int read_language(struct furca_view args, const struct furca_lang **ret, bool needed, struct furca_err *err)
+static int read_language(struct reading *r, struct furca_err *err)
 {
+	const struct furca_value *v = &r->given[LANGUAGE];
 	const char *words[16];
-	struct furca_value v;
 	size_t n = 0;
 
+	if (v->kind == FURCA_STR)
+		r->plan->lang = furca_lang_find((const char *)v->bytes.at, furca_view_size(v->bytes));
+	if (r->plan->lang)
+		return 0;
 	for (; n < FURCA_COUNT(words) && furca_lang_at(n); n++)
 		words[n] = furca_lang_at(n)->name;
-	bool given = furca_map_get(args, "language", &v) && v.kind != FURCA_NIL;
-	if (!given && !needed)
-		return 0;
-	*ret = given && v.kind == FURCA_STR ? furca_lang_find((const char *)v.bytes.at, furca_view_size(v.bytes))
-					    : NULL;
-	return *ret ? 0 : furca_refuse_word(err, "language", given ? &v : NULL, words, n, true);
+	return furca_refuse_word(err, "language", v->kind == FURCA_NIL ? NULL : v, words, n, true);
 }
 
-static int read_mode(struct reading *r, struct furca_view args, struct furca_err *err)
+static int read_mode(struct reading *r, struct furca_err *err)
 {
-	struct furca_value v;
 	int n = 0;
 
-	if (!furca_map_get(args, "state_mode", &v) || v.kind == FURCA_NIL)
+	if (r->given[STATE_MODE].kind == FURCA_NIL)
 		return 0;
-	int rc = read_word("state_mode", &v, mode_words, FURCA_COUNT(mode_words), &n, err);
+	int rc = read_word("state_mode", &r->given[STATE_MODE], mode_words, FURCA_COUNT(mode_words), &n, err);
 	r->plan->mode = (enum furca_mode)n;
 	r->mode_given = true;
 	return rc;
 }
 
-static int read_arguments(struct reading *r, struct furca_view args, bool function, struct furca_err *err)
+static int read_arguments(struct reading *r, bool function, struct furca_err *err)
 {
-	for (size_t i = 0; i < FURCA_COUNT(arguments); i++) {
-		const struct argument *a = &arguments[i];
-		struct furca_value v;
+	if (r->given[CODE].kind == FURCA_NIL && !function)
+		return furca_refuse_needed(err, "code", NULL, "''");
+	for (size_t i = 0; i < ARGUMENTS; i++) {
+		int rc = r->given[i].kind == FURCA_NIL ? 0 : arguments[i].read(r, arguments[i].key, &r->given[i], err);
 
-		if (!furca_map_get(args, a->key, &v) || v.kind == FURCA_NIL) {
-			if (a->read == arg_code && !function)
-				return furca_refuse_needed(err, "code", NULL, "''");
-			continue;
-		}
-		int rc = a->read(r, a->key, &v, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -546,21 +548,18 @@ static int check_mode(const struct furca_coordinates *at, const struct furca_pla
 int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view args, bool function,
 			  struct furca_plan *ret, struct furca_err *err)
 {
-	const char *known[FURCA_COUNT(arguments)];
 	struct reading r = {.at = at, .plan = ret};
 
 	memset(ret, 0, sizeof(*ret));
 	ret->timeout_us = at->default_timeout_us;
 	ret->max_output = FURCA_DEFAULT_OUTPUT;
-	for (size_t i = 0; i < FURCA_COUNT(arguments); i++)
-		known[i] = arguments[i].key;
-	int rc = check_keys(args, known, FURCA_COUNT(known), err);
+	int rc = take_values(&r, args, err);
 	if (rc == 0)
-		rc = read_language(args, &ret->lang, true, err);
+		rc = read_language(&r, err);
 	if (rc == 0)
-		rc = read_mode(&r, args, err);
+		rc = read_mode(&r, err);
 	if (rc == 0)
-		rc = read_arguments(&r, args, function, err);
+		rc = read_arguments(&r, function, err);
 	if (rc < 0)
 		return rc;
 	if (!r.mode_given)
