@@ -25,7 +25,8 @@ static int ring_setup(struct furca_loop *loop)
 {
 	/* Newest first; a kernel that does not know a flag says EINVAL. */
 	static const unsigned tries[] = {
-		IORING_SETUP_CQSIZE | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN,
+		/* The work that a completion takes is done where the loop waits, and each wakes it once. */
+		IORING_SETUP_CQSIZE | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
 		IORING_SETUP_CQSIZE | IORING_SETUP_COOP_TASKRUN,
 		IORING_SETUP_CQSIZE,
 	};
