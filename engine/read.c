@@ -17,7 +17,7 @@
 #define MAX_ATTEMPTS 3	   /* copies tried, where their origin dies before they stand */
 #define PARK_AGAIN_US 1000 /* after a read: its client has the answer first */
 #define PARK_LONG_US                                                                                                   \
-	20000 /* after a read began that has not ended: making the next copy would compete with a short one for the CPU */
+	20000 /* after a call began that has not ended: making the next copy would compete with a short one for the CPU */
 #define PARK_US 10000 /* after a commit: calls that follow each other closely park nothing */
 
 struct furca_host *furca_read_source(const struct furca_session *s)
@@ -517,6 +517,11 @@ static void park_now(void *owner)
 	s->park_op = FURCA_OP_NONE;
 	if (!may_park(s) || s->park_init)
 		return;
+	/* And the commit after a short call would throw the copy away. */
+	if (s->running && furca_now_us() - s->running->started_us < PARK_LONG_US) {
+		park_in(s, PARK_LONG_US);
+		return;
+	}
 	struct furca_init *init = furca_host_init_of(s->top->host),
 			  *cell = furca_cells_take(s->engine->cells, init, &furca_cell_for_copy);
 
