@@ -493,20 +493,17 @@ def _signature(entry):
         return None
 
 
-class Capability:
-    """One capability, or a group of them: attributes lead deeper, a call leaves the session."""
+class Capability(host.Dotted):
+    """One capability, or a group of them: attributes lead deeper, a call leaves the session. Made of its name, what may be called by it (None:
+    everything) and whose method it is, which lives as long."""
 
-    __slots__ = ("_name", "_own", "_handle", "__weakref__")
+    __slots__ = ("__weakref__",)
 
-    def __init__(self, name, own=None, handle=None):
-        self._name = name
-        self._own = own
-        self._handle = handle  # whose method it is: lives as long
+    def _deeper(self, name, frame=None):
+        frame = (frame or sys._getframe(1)) if limits else None
+        return Capability(self._name + "." + name if self._name else name, _bound(frame, self._own), self._handle)
 
-    def _deeper(self, name, frame):
-        return Capability(self._name + "." + name if self._name else name, _bound(frame if limits else None, self._own), self._handle)
-
-    def __getattr__(self, name):
+    def _missing(self, name):
         if name.startswith("__") and name.endswith("__"):
             if name == "__signature__":
                 signature = _signature(entries("capabilities").get(self._name) or {})
@@ -522,7 +519,7 @@ class Capability:
     def __getitem__(self, name):
         return self._deeper(name, sys._getframe(1))
 
-    def __call__(self, *args, **kwargs):
+    def _invoke(self, /, *args, **kwargs):
         if not self._name:
             raise TypeError("name a capability: capabilities.NAME(...)")
         return invoke(CAPABILITY, self._name, args, kwargs, None, sys._getframe(1), self._own)
@@ -575,6 +572,7 @@ class Capabilities(Capability):
         return values
 
 
+host.dotted(Capability, limits, _within.get, _unused)
 capabilities = Capabilities("")
 for _each in (Capability, Capabilities):
     _each.__module__ = "capabilities"

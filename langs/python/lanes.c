@@ -498,21 +498,15 @@ PyObject *furca_lanes_look(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-PyObject *furca_lanes_call(PyObject *self, PyObject *args)
+PyObject *furca_lanes_ask(const struct furca_frame_call *call)
 {
-	PyObject *values, *value = NULL;
+	PyObject *values = NULL, *value = NULL;
 	FURCA_AUTO(furca_outgoing_done) struct furca_outgoing out = FURCA_OUTGOING(FURCA_MAX_CAPABILITY + 4096UL);
-	struct furca_frame_call call = {0};
-	struct lane *lane;
+	struct lane *lane = lane_get();
 
-	if (!PyArg_ParseTuple(args, "iOOOO|O", &call.number, &call.name, &call.args, &call.kwargs, &call.extra,
-			      &call.reader))
-		return NULL;
-	lane = lane_get();
 	if (!lane)
 		return NULL;
-	values = NULL;
-	if (furca_frame_make(&out, ++lane->last_call, &call) == 0)
+	if (furca_frame_make(&out, ++lane->last_call, call) == 0)
 		values = PyList_New(1);
 	if (values) {
 		struct exchange x = {.lane = lane, .data = out.bytes.data, .n = out.bytes.len, .memory = out.memory.n};
@@ -526,6 +520,16 @@ PyObject *furca_lanes_call(PyObject *self, PyObject *args)
 		Py_DECREF(values);
 	}
 	return value;
+}
+
+PyObject *furca_lanes_call(PyObject *self, PyObject *args)
+{
+	struct furca_frame_call call = {0};
+
+	if (!PyArg_ParseTuple(args, "iOOOO|O", &call.number, &call.name, &call.args, &call.kwargs, &call.extra,
+			      &call.reader))
+		return NULL;
+	return furca_lanes_ask(&call);
 }
 
 PyObject *furca_lanes_call_many(PyObject *self, PyObject *args)

@@ -24,11 +24,14 @@ int furca_frame_pack(struct furca_buf *out, size_t *ret_offset, int number, uint
 		     PyObject *args, PyObject *kwargs, PyObject *extra, PyObject *frames);
 int furca_frame_close(struct furca_buf *out, size_t offset, unsigned n_fds);
 
-/* A call as the methods of lanes.h take it; borrowed. None is NULL here, but for `reader`. */
+/* A call as the methods of lanes.h take it; borrowed. NULL is as None. */
 struct furca_frame_call {
 	int number;
 	PyObject *name, *args, *kwargs, *extra, *reader;
 };
+
+/* One call; its value: new reference, or NULL with an exception. As the methods of lanes.h. */
+PyObject *furca_lanes_ask(const struct furca_frame_call *call);
 
 /* Makes one frame with what goes beside it. 0, or -1 with an exception. */
 int furca_frame_make(struct furca_outgoing *out, uint64_t number, const struct furca_frame_call *call);

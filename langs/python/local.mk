@@ -16,6 +16,7 @@ noinst_LTLIBRARIES += libfurca-python.la
 libfurca_python_la_SOURCES = \
 	langs/python/call.c langs/python/call.h \
 	langs/python/codec.c langs/python/codec.h \
+	langs/python/dotted.c langs/python/dotted.h \
 	langs/python/lanes.c langs/python/lanes.h \
 	langs/python/lanes_frame.c langs/python/lanes_frame.h \
 	langs/python/lanes_loop.c \

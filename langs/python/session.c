@@ -12,6 +12,7 @@
 #include "langs/host.h"
 #include "langs/python/call.h"
 #include "langs/python/codec.h"
+#include "langs/python/dotted.h"
 #include "langs/python/lanes.h"
 #include "langs/python/modules.h"
 #include "langs/python/parked.h"
@@ -280,6 +281,7 @@ static PyMethodDef methods[] = {
 	{"listen", furca_call_listen, METH_NOARGS, "Listens to interrupts before the handler that was set in Python."},
 	{"image", method_image, METH_NOARGS, "What tells this process image from its clones and forks."},
 	{"is_self", method_is_self, METH_NOARGS, "Whether this is the session's process, not one that it forked."},
+	{"dotted", furca_dotted_init, METH_VARARGS, "Tells the class of dotted names what bounds it."},
 	{"call", furca_lanes_call, METH_VARARGS, "Calls out and waits."},
 	{"call_many", furca_lanes_call_many, METH_VARARGS, "Calls out many times at once and waits."},
 	{"post", furca_lanes_post, METH_VARARGS, "Sends a message that has no answer."},
@@ -300,7 +302,11 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__furca_host(void)
 {
-	return PyModule_Create(&definition);
+	PyObject *module = PyModule_Create(&definition);
+
+	if (module && furca_dotted_add(module) < 0)
+		Py_CLEAR(module);
+	return module;
 }
 
 /*

@@ -19,6 +19,17 @@ def test_capability_calls(session):
     assert value(session, "try:\n    capabilities.no.such()\nexcept Exception as e:\n    r = 'no.such' in str(e)\nr") is True
 
 
+def test_names_of_capabilities(session):
+    assert value(session, "f = capabilities.contacts.ask\n[repr(f), f.__name__, f.__qualname__, repr(capabilities['a']._b.map)]") == [
+        "<capability contacts.ask>", "ask", "contacts.ask", "<capability a._b.map>"]
+    assert value(session, "import copy, weakref\n[repr(g) for g in (copy.deepcopy(f), weakref.ref(f)())]") == [
+        "<capability contacts.ask>"] * 2
+    assert value(session, "[hasattr(f, '__len__'), callable(f), hasattr(capabilities.map, '__self__'), capabilities.map.__name__]") == [False, True, True, "map"]
+    assert "no attribute" in error(session, "capabilities.contacts = 1")
+    assert "name a capability" in error(session, "capabilities('q')")
+    assert value(session, "import gc, sys\nn = sys.getrefcount(type(f))\nfor _ in range(100): capabilities.a.b.c\n[gc.collect() >= 0, sys.getrefcount(type(f)) - n]") == [True, 0]
+
+
 def test_capability_calls_from_everywhere(session):
     begin = time.monotonic()
     assert value(session, "from concurrent.futures import ThreadPoolExecutor as T\nwith T(4) as ex: r = list(ex.map(capabilities.slow, range(4)))\nr") == [0, 1, 2, 3]
