@@ -21,7 +21,7 @@ static struct {
 	PyObject *own_streams;			 /* streams._own */
 	PyObject *shown, *unused, *begun, *kept; /* display._shown, capability._unused, .calls_begun and ._kept */
 	PyObject *get_signal, *on_interrupt, *number, *get_trace, *get_profile;
-	PyObject *stream_name[STREAMS], *closed, *flush, *main_name, *plot_name;
+	PyObject *stream_name[STREAMS], *closed, *flush, *main_name, *name, *plot_name;
 	PyObject *raw_of, *raw, *zero, *count, *count_name; /* of the stream raw_of: the counter of output */
 } quick;
 
@@ -66,6 +66,7 @@ int furca_quick_init(PyObject *modules)
 	quick.closed = PyUnicode_InternFromString("closed");
 	quick.flush = PyUnicode_InternFromString("flush");
 	quick.count_name = PyUnicode_InternFromString("count");
+	quick.name = PyUnicode_InternFromString("__name__");
 	quick.main_name = PyUnicode_InternFromString("__main__");
 	quick.plot_name = PyUnicode_InternFromString("matplotlib.pyplot");
 	quick.zero = PyLong_FromLong(0);
@@ -149,7 +150,7 @@ static bool names_ready(void)
 {
 	return PyDict_GetItemWithError(quick.loaded, quick.main_name) == quick.main && has_names(quick.given, true) &&
 	       has_names(quick.dunder, false) &&
-	       PyUnicode_CompareWithASCIIString(PyDict_GetItemString(quick.space, "__name__"), "__main__") == 0;
+	       PyUnicode_Compare(PyDict_GetItemWithError(quick.space, quick.name), quick.main_name) == 0;
 }
 
 static bool count_call(void)

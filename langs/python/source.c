@@ -8,6 +8,8 @@
 
 #define MAX_BYTES ((Py_ssize_t)64 << 20)
 #define MAX_FILES 20000
+#define KEPT_EIGHTHS                                                                                                   \
+	7 /* of both bounds, once one is reached: to look for the oldest at each call costs more the more have gone */
 #define ONE_LINE 4096 /* longer texts are hardly one expression */
 #define COROUTINE 0x80
 
@@ -30,6 +32,8 @@ static struct {
 	PyObject *calls; /* namespace of calls.py */
 	PyObject *space; /* of the user */
 	PyObject *compile, *linecache, *name, *expression, *kinds[KINDS];
+	PyObject *eval, *exec, *newline; /* words that each call needs */
+	PyObject *cache, *co_flags, *co_consts, *co_names;
 	PyObject *functions; /* names of pure built-in functions */
 	PyObject *sources;   /* file name -> entry of linecache */
 	PyObject *newest;    /* the file name that was remembered last */
@@ -69,6 +73,13 @@ int furca_source_init(PyObject *calls)
 	source.functions = of_calls("PURE_FUNCTIONS");
 	source.flags = number_of_calls("FLAGS");
 	source.feature_mask = number_of_calls("FUTURES");
+	source.eval = PyUnicode_InternFromString("eval");
+	source.exec = PyUnicode_InternFromString("exec");
+	source.newline = PyUnicode_InternFromString("\n");
+	source.cache = PyUnicode_InternFromString("cache");
+	source.co_flags = PyUnicode_InternFromString("co_flags");
+	source.co_consts = PyUnicode_InternFromString("co_consts");
+	source.co_names = PyUnicode_InternFromString("co_names");
 	if (ast && builtins) {
 		source.compile = PyObject_GetAttrString(builtins, "compile");
 		source.name = PyObject_GetAttrString(ast, "Name");
@@ -98,32 +109,37 @@ static Py_ssize_t entry_size(PyObject *entry)
 	return entry ? PyLong_AsSsize_t(PyTuple_GetItem(entry, 0)) : 0;
 }
 
+static int forget(PyObject *cache, PyObject *name)
+{
+	source.size -= entry_size(PyDict_GetItemWithError(source.sources, name));
+	int r = PyDict_DelItem(source.sources, name);
+
+	return r == 0 && PyDict_Contains(cache, name) == 1 ? PyDict_DelItem(cache, name) : r;
+}
+
 /* The newest of all stays. */
 static int forget_oldest(PyObject *cache)
 {
-	while (PyDict_Size(source.sources) > 1 &&
-	       (source.size > MAX_BYTES || PyDict_Size(source.sources) > MAX_FILES)) {
-		PyObject *name, *entry;
-		Py_ssize_t at = 0;
+	Py_ssize_t n = PyDict_Size(source.sources);
+	int r = 0;
 
-		if (!PyDict_Next(source.sources, &at, &name, &entry))
-			break;
-		Py_INCREF(name);
-		source.size -= entry_size(entry);
-		int r = PyDict_DelItem(source.sources, name);
-		if (r == 0 && PyDict_Contains(cache, name) == 1)
-			r = PyDict_DelItem(cache, name);
-		Py_DECREF(name);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	if (source.size <= MAX_BYTES && n <= MAX_FILES)
+		return 0;
+	PyObject *names = PyDict_Keys(source.sources);
+	if (!names)
+		return -1;
+	for (Py_ssize_t i = 0; r == 0 && i + 1 < n &&
+			       (source.size > MAX_BYTES / 8 * KEPT_EIGHTHS || n - i > MAX_FILES / 8 * KEPT_EIGHTHS);
+	     i++)
+		r = forget(cache, PyList_GetItem(names, i));
+	Py_DECREF(names);
+	return r;
 }
 
 /* linecache.cache as it is now; NULL without an exception where the user has made it something else. */
 static PyObject *line_cache(void)
 {
-	PyObject *cache = PyObject_GetAttrString(source.linecache, "cache");
+	PyObject *cache = PyObject_GetAttr(source.linecache, source.cache);
 
 	if (!cache)
 		PyErr_Clear();
@@ -139,7 +155,7 @@ static PyObject *lines_of(PyObject *text)
 {
 	Py_ssize_t n = PyUnicode_GetLength(text);
 	bool ends = n <= 0 || PyUnicode_ReadChar(text, n - 1) == '\n';
-	PyObject *whole = ends ? text : PyUnicode_FromFormat("%U\n", text), *lines;
+	PyObject *whole = ends ? text : PyUnicode_Concat(text, source.newline), *lines;
 
 	if (!whole)
 		return NULL;
@@ -151,11 +167,10 @@ static PyObject *lines_of(PyObject *text)
 
 int furca_source_remember(PyObject *filename, PyObject *text)
 {
-	PyObject *lines = lines_of(text), *cache = line_cache(), *entry = NULL;
+	PyObject *lines = lines_of(text), *cache = line_cache(), *size = PyLong_FromSsize_t(PyUnicode_GetLength(text));
+	PyObject *entry = lines && size ? PyTuple_Pack(4, size, Py_None, lines, filename) : NULL;
 	int r = -1;
 
-	if (lines)
-		entry = Py_BuildValue("(nOOO)", PyUnicode_GetLength(text), Py_None, lines, filename);
 	if (entry) {
 		source.size +=
 			PyUnicode_GetLength(text) - entry_size(PyDict_GetItemWithError(source.sources, filename));
@@ -172,6 +187,7 @@ int furca_source_remember(PyObject *filename, PyObject *text)
 	}
 	Py_XDECREF(lines);
 	Py_XDECREF(cache);
+	Py_XDECREF(size);
 	Py_XDECREF(entry);
 	return r;
 }
@@ -189,20 +205,19 @@ int furca_source_restore(void)
 
 /* -------------------------------------------------------------------------------------- code */
 
-static PyObject *compile(PyObject *what, PyObject *filename, const char *mode, long flags)
+static PyObject *compile(PyObject *what, PyObject *filename, PyObject *mode, long flags)
 {
-	PyObject *mode_text = PyUnicode_InternFromString(mode), *number = PyLong_FromLong(flags), *code = NULL;
+	PyObject *number = PyLong_FromLong(flags), *code = NULL;
 
-	if (mode_text && number)
-		code = PyObject_CallFunctionObjArgs(source.compile, what, filename, mode_text, number, Py_True, NULL);
-	Py_XDECREF(mode_text);
+	if (number)
+		code = PyObject_CallFunctionObjArgs(source.compile, what, filename, mode, number, Py_True, NULL);
 	Py_XDECREF(number);
 	return code;
 }
 
 static long flags_of(PyObject *code)
 {
-	PyObject *value = PyObject_GetAttrString(code, "co_flags");
+	PyObject *value = PyObject_GetAttr(code, source.co_flags);
 	long flags = value ? PyLong_AsLong(value) : 0;
 
 	Py_XDECREF(value);
@@ -257,9 +272,9 @@ static bool is_code(PyObject *value, PyObject *code)
 }
 
 /* The tuple `name` of a code object has no item for which `test` holds. */
-static bool none_of(PyObject *code, const char *name, bool (*test)(PyObject *item, PyObject *code))
+static bool none_of(PyObject *code, PyObject *name, bool (*test)(PyObject *item, PyObject *code))
 {
-	PyObject *tuple = PyObject_GetAttrString(code, name);
+	PyObject *tuple = PyObject_GetAttr(code, name);
 	Py_ssize_t n = tuple && PyTuple_Check(tuple) ? PyTuple_Size(tuple) : -1, i = 0;
 
 	while (i < n && !test(PyTuple_GetItem(tuple, i), code))
@@ -295,7 +310,7 @@ static bool is_any(PyObject *item, PyObject *code)
 /* Whether pure.is_pure says so of the text's one expression. */
 static bool is_pure(PyObject *text, PyObject *filename)
 {
-	PyObject *tree = compile(text, filename, "eval", source.flags | source.features | source.tree_flag);
+	PyObject *tree = compile(text, filename, source.eval, source.flags | source.features | source.tree_flag);
 	PyObject *pure = NULL;
 	bool yes;
 
@@ -313,11 +328,11 @@ static bool is_pure(PyObject *text, PyObject *filename)
  */
 static bool expression_changes(PyObject *code, PyObject *text, PyObject *filename)
 {
-	if (!none_of(code, "co_consts", is_code))
+	if (!none_of(code, source.co_consts, is_code))
 		return true;
-	if (none_of(code, "co_names", is_any))
+	if (none_of(code, source.co_names, is_any))
 		return false;
-	return !none_of(code, "co_names", is_foreign) || !is_pure(text, filename);
+	return !none_of(code, source.co_names, is_foreign) || !is_pure(text, filename);
 }
 
 /* ------------------------------------------------------------------------------------ names */
@@ -426,7 +441,7 @@ static int split(PyObject *tree, PyObject *filename, struct furca_steps *ret)
 	int r = body && !PyErr_Occurred() ? 0 : -1;
 
 	if (r == 0 && PyList_Size(body) > 0) {
-		PyObject *code = compile(tree, filename, "exec", source.flags | features);
+		PyObject *code = compile(tree, filename, source.exec, source.flags | features);
 
 		if (code)
 			features |= flags_of(code) & source.feature_mask;
@@ -437,7 +452,7 @@ static int split(PyObject *tree, PyObject *filename, struct furca_steps *ret)
 			r = -1;
 	}
 	if (r == 0 && last) {
-		PyObject *code = compile(last, filename, "eval", source.flags | features);
+		PyObject *code = compile(last, filename, source.eval, source.flags | features);
 
 		if (code && !ret->stored)
 			ret->changes = expression_changes(code, last, filename);
@@ -477,7 +492,7 @@ static int make_steps(struct furca_view code_text, PyObject *text, PyObject *fil
 	if (!ret->list)
 		return -1;
 	if (one_expression(code_text)) {
-		code = compile(text, filename, "eval", source.flags | source.features);
+		code = compile(text, filename, source.eval, source.flags | source.features);
 		if (!code)
 			PyErr_Clear();
 	}
@@ -486,7 +501,7 @@ static int make_steps(struct furca_view code_text, PyObject *text, PyObject *fil
 		r = append(ret->list, code);
 		return r < 0 ? r : into_loop(ret);
 	}
-	tree = compile(text, filename, "exec", source.flags | source.features | source.tree_flag);
+	tree = compile(text, filename, source.exec, source.flags | source.features | source.tree_flag);
 	ret->changes = true;
 	r = tree ? split(tree, filename, ret) : -1;
 	Py_XDECREF(tree);
