@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/coordinate.h"
+#include "engine/done.h"
 #include "engine/engine.h"
 #include "engine/host_proc.h"
 #include "engine/launch.h"
@@ -77,6 +78,7 @@ struct furca_call {
 	int64_t asked_us, started_us, asked_clone_us, ran_us;
 	uint64_t queue_us, fork_us, isolate_us, run_us;
 	struct furca_buf done;	    /* DONE's map */
+	struct furca_done said;	    /* what is in it */
 	struct furca_buf isolation; /* packed map, of a copy */
 	struct furca_buf files;	    /* CHANGED's map */
 	struct furca_buf signalled; /* furca_limits_signal_children's, of its interrupt */
@@ -116,23 +118,26 @@ void furca_call_bound(struct furca_call *call, int64_t us);
 bool furca_call_cancel(struct furca_engine *engine, furca_client_id client, uint64_t msgid);
 void furca_calls_client_gone(struct furca_engine *engine, furca_client_id client);
 
+/* Sends RUN to call->host. On failure the host is as good as dead: -errno, and its end will be told. */
+int furca_call_run(struct furca_call *call);
+
+/* DONE has come from its host. To be heard before either of the two below. */
+void furca_call_hear(struct furca_call *call, struct furca_view body);
+
 /*
  * Whether the host would not go on with the last call's pipes, because something happened between the calls; then new ones are on their
  * way to it. To be asked before furca_call_done.
  */
-bool furca_call_wants_pipes(struct furca_call *call, struct furca_view body);
+bool furca_call_wants_pipes(struct furca_call *call);
 
-/* Sends RUN to call->host. On failure the host is as good as dead: -errno, and its end will be told. */
-int furca_call_run(struct furca_call *call);
-
-/* DONE has come from its host, perhaps with a `memory` (taken). Takes output in; the session decides what follows. */
-void furca_call_done(struct furca_call *call, struct furca_view body, struct furca_fd *memory);
+/* Its code has ended; perhaps with a `memory` (taken). Takes output in; the session decides what follows. */
+void furca_call_done(struct furca_call *call, struct furca_fd *memory);
 
 /* Its host has ended instead: error, error_type and words. `host` says how. */
 void furca_call_died(struct furca_call *call, const struct furca_host *host);
 
 /* The words for either (call_judge.c). */
-void furca_call_judge(struct furca_call *call, struct furca_view body);
+void furca_call_judge(struct furca_call *call);
 void furca_call_judge_end(struct furca_call *call, const struct furca_host *host);
 
 /* Notes a failure (first wins). */

@@ -19,13 +19,9 @@ static void add_suggestion(struct furca_call *call, struct furca_view suggestion
 }
 
 /* What DONE says about how the code ended, as error and error_type. */
-static void judge_done(struct furca_call *call, struct furca_view body)
+static void judge_done(struct furca_call *call)
 {
-	struct furca_view how = {NULL, NULL}, error = {NULL, NULL}, suggestion = {NULL, NULL};
-
-	(void)furca_map_text(body, "how", &how);
-	(void)furca_map_text(body, "error", &error);
-	(void)furca_map_text(body, "suggestion", &suggestion);
+	struct furca_view how = call->said.how, error = call->said.error, suggestion = call->said.suggestion;
 	int n = (int)FURCA_MIN(furca_view_size(error), (size_t)1 << 20);
 	bool interrupted = how.at && furca_view_is(how, "interrupted");
 	const char *kept = call->plan.mode == FURCA_STATEFUL ? "; what had run is kept." : ".";
@@ -42,9 +38,8 @@ static void judge_done(struct furca_call *call, struct furca_view body)
 	} else {
 		bool exit = how.at &&
 			    (furca_view_is(how, "exit") || furca_view_is(how, "errexit") || furca_view_is(how, "exec"));
-		int64_t status = 1;
 
-		if (exit && furca_map_int(body, "exit_code", &status) && status == 0)
+		if (exit && furca_done_status(&call->said, 1) == 0)
 			return; /* exit 0 is a way to be done */
 		call->error_type = call->refused ? "validation"
 				   : interrupted ? "interrupted"
@@ -64,19 +59,19 @@ static void judge_done(struct furca_call *call, struct furca_view body)
 }
 
 /* Why a client that takes arrays has the text of the value alone. */
-static void note_unsent(struct furca_call *call, struct furca_view body)
+static void note_unsent(struct furca_call *call)
 {
-	struct furca_view why;
+	struct furca_view why = call->said.unsent;
 
-	if (!call->origin && furca_map_text(body, "unsent", &why) && furca_view_size(why))
+	if (!call->origin && furca_view_size(why))
 		(void)furca_buf_printf(furca_call_suggest(call), "The value was not sent, only its text: %.*s",
 				       (int)FURCA_MIN(furca_view_size(why), MAX_WHY), (const char *)why.at);
 }
 
-void furca_call_judge(struct furca_call *call, struct furca_view body)
+void furca_call_judge(struct furca_call *call)
 {
-	judge_done(call, body);
-	note_unsent(call, body);
+	judge_done(call);
+	note_unsent(call);
 	if (call->host)
 		furca_exceeded_explain(call, call->host);
 }

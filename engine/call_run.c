@@ -125,13 +125,25 @@ int furca_call_run(struct furca_call *call)
 	return r;
 }
 
-bool furca_call_wants_pipes(struct furca_call *call, struct furca_view body)
+void furca_call_hear(struct furca_call *call, struct furca_view body)
 {
-	struct furca_view how = {NULL, NULL};
+	furca_buf_clear(&call->done);
+	(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
+	furca_done_read(furca_buf_view(&call->done), &call->said);
+}
 
-	if (!furca_map_text(body, "how", &how) || !furca_view_is(how, FURCA_HOST_HOW_PIPES) || !call->pipes ||
-	    !call->session)
+/* No word of its host's goes into the answer. */
+static void unhear(struct furca_call *call)
+{
+	furca_buf_clear(&call->done);
+	call->said = (struct furca_done){0};
+}
+
+bool furca_call_wants_pipes(struct furca_call *call)
+{
+	if (!furca_view_is(call->said.how, FURCA_HOST_HOW_PIPES) || !call->pipes || !call->session)
 		return false;
+	unhear(call);
 	/* What is in them was written between the calls. */
 	call->pipes->output = NULL;
 	call->pipes->stream = false;
@@ -177,24 +189,20 @@ static void interrupt_late(struct furca_call *call)
 			break;
 }
 
-void furca_call_done(struct furca_call *call, struct furca_view body, struct furca_fd *memory)
+void furca_call_done(struct furca_call *call, struct furca_fd *memory)
 {
-	struct furca_view how = {NULL, NULL};
-
-	call->refused = furca_map_text(body, "how", &how) && furca_view_is(how, FURCA_HOST_HOW_REFUSED);
+	call->refused = furca_view_is(call->said.how, FURCA_HOST_HOW_REFUSED);
 	call->result_memory = furca_fd_take(memory);
 	furca_loop_drop(call->engine->loop, &call->grace_op);
 	furca_loop_drop(call->engine->loop, &call->deadline_op);
-	if (!call->refused) /* whose answer is a refusal's, as the engine gives them */
-		(void)furca_buf_append(&call->done, body.at, furca_view_size(body));
-	(void)furca_map_uint(body, "run_us", &call->run_us);
+	call->run_us = call->said.run_us;
 	call->ran_us = furca_now_us();
 	if (call->interrupted && !call->own_host && !call->host->attached)
 		interrupt_late(call);
-	bool redirected = true;
-	(void)furca_map_bool(body, "redirected", &redirected);
-	end_output(call, true, redirected);
-	furca_call_judge(call, body);
+	end_output(call, true, call->said.redirected);
+	furca_call_judge(call);
+	if (call->refused) /* its answer is a refusal's, as the engine gives them */
+		unhear(call);
 }
 
 void furca_call_died(struct furca_call *call, const struct furca_host *host)

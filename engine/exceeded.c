@@ -134,11 +134,10 @@ static void stderr_tail(const struct furca_call *call, struct furca_buf *ret)
 static void look_for_signs(struct furca_call *call, const struct furca_limits *limits, struct furca_host *host)
 {
 	FURCA_AUTO_BUF struct furca_buf text = FURCA_BUF_INIT;
-	int64_t status = 0;
+	int64_t status = call->refused ? 0 : furca_done_status(&call->said, 0);
 
 	if (!limits && !call->own_host)
 		return;
-	(void)furca_map_int(furca_buf_view(&call->done), "exit_code", &status);
 	bool shell = call->plan.lang && !call->plan.lang->top_level_value && status != 0;
 	if (!call->error_type && !shell)
 		return;

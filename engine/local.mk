@@ -13,6 +13,7 @@ libfurca_engine_la_SOURCES = \
 	engine/commit.c \
 	engine/coordinate.c engine/coordinate.h \
 	engine/coordinate_select.c \
+	engine/done.c engine/done.h \
 	engine/drain.c engine/drain.h \
 	engine/exceeded.c engine/exceeded.h \
 	engine/engine.c engine/engine.h engine/engine_private.h \

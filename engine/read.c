@@ -142,7 +142,8 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 
 	if (call->phase != FURCA_CALL_RUNNING || number != call->frame)
 		return;
-	furca_call_done(call, body, memory);
+	furca_call_hear(call, body);
+	furca_call_done(call, memory);
 	call->state = "unchanged";
 	call->phase = FURCA_CALL_LISTING;
 	if (host->cell && furca_init_untouched(host->cell))

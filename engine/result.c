@@ -56,16 +56,10 @@ static void pack_call_session(msgpack_packer *pk, const struct furca_call *call)
 }
 
 /* What DONE said, or nil. */
-static void pack_done(msgpack_packer *pk, const struct furca_call *call, const char *key, const char *field)
+static void pack_said(msgpack_packer *pk, const char *key, struct furca_view value)
 {
-	struct furca_view body = furca_buf_view(&call->done);
-	struct furca_value v;
-
 	furca_pack_text(pk, key);
-	if (call->done.len && furca_map_get(body, field, &v))
-		furca_pack_raw(pk, v.raw);
-	else
-		msgpack_pack_nil(pk);
+	furca_pack_raw(pk, value);
 }
 
 static void pack_text_of(msgpack_packer *pk, const char *key, const struct furca_buf *text, bool there)
@@ -91,10 +85,6 @@ static void pack_output(msgpack_packer *pk, const struct furca_call *call, uint6
 
 static void pack_truncated(msgpack_packer *pk, const struct furca_call *call, const uint64_t left_out[2])
 {
-	struct furca_view body = furca_buf_view(&call->done);
-	uint64_t cut = 0;
-
-	(void)furca_map_uint(body, "result_text_cut", &cut);
 	furca_pack_text(pk, "truncated");
 	msgpack_pack_map(pk, 3);
 	furca_pack_text(pk, "stdout");
@@ -102,18 +92,14 @@ static void pack_truncated(msgpack_packer *pk, const struct furca_call *call, co
 	furca_pack_text(pk, "stderr");
 	msgpack_pack_uint64(pk, left_out[1]);
 	furca_pack_text(pk, "result_text");
-	msgpack_pack_uint64(pk, cut);
+	msgpack_pack_uint64(pk, call->said.result_text_cut);
 }
 
 static void pack_changes(msgpack_packer *pk, const struct furca_call *call)
 {
-	struct furca_view body = furca_buf_view(&call->done);
-	struct furca_value names = {.raw = {NULL, NULL}};
-
 	furca_pack_text(pk, "changes");
-	bool there = call->done.len && furca_map_get(body, "changes", &names) && names.kind == FURCA_MAP;
 	if (call->plan.mode == FURCA_STATEFUL) {
-		furca_pack_raw(pk, there ? names.raw : (struct furca_view){NULL, NULL});
+		furca_pack_raw(pk, call->said.changes);
 		return;
 	}
 	if (call->plan.mode != FURCA_READ_ONLY || !call->done.len) {
@@ -122,7 +108,7 @@ static void pack_changes(msgpack_packer *pk, const struct furca_call *call)
 	}
 	msgpack_pack_map(pk, 2);
 	furca_pack_text(pk, "names");
-	furca_pack_raw(pk, there ? names.raw : (struct furca_view){NULL, NULL});
+	furca_pack_raw(pk, call->said.changes);
 	furca_pack_text(pk, "files");
 	furca_pack_raw(pk, furca_buf_view(&call->files));
 }
@@ -145,12 +131,9 @@ static void pack_times(msgpack_packer *pk, const struct furca_call *call)
 
 static void pack_display(msgpack_packer *pk, const struct furca_call *call)
 {
-	struct furca_view body = furca_buf_view(&call->done);
-	struct furca_value list;
-
 	furca_pack_text(pk, "display");
-	if (call->done.len && furca_map_get(body, "display", &list) && list.kind == FURCA_ARRAY)
-		furca_pack_raw(pk, list.raw);
+	if (call->said.display.at)
+		furca_pack_raw(pk, call->said.display);
 	else
 		msgpack_pack_array(pk, 0);
 }
@@ -162,7 +145,7 @@ static void pack_exit_code(msgpack_packer *pk, const struct furca_call *call)
 		msgpack_pack_int(pk, 0);
 		return;
 	}
-	pack_done(pk, call, "exit_code", "exit_code");
+	pack_said(pk, "exit_code", call->said.exit_code);
 }
 
 /* A call that was taken and then could not begin is refused too: a barrier, a limit or an environment cannot be had. */
@@ -188,8 +171,8 @@ void furca_result_pack(struct furca_call *call, struct furca_buf *out)
 	furca_pack_text(&pk, "ok");
 	furca_pack_bool(&pk, !failed);
 	pack_output(&pk, call, left_out);
-	pack_done(&pk, call, "result", "result");
-	pack_done(&pk, call, "result_text", "result_text");
+	pack_said(&pk, "result", call->said.result);
+	pack_said(&pk, "result_text", call->said.result_text);
 	pack_display(&pk, call);
 	pack_text_of(&pk, "background_output", &call->background, true);
 	pack_text_of(&pk, "error", &call->error, failed);

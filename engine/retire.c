@@ -35,11 +35,8 @@ static const struct furca_host_events retired_events = {.dead = on_dead, .pages 
 
 bool furca_retire_may(const struct furca_call *call)
 {
-	bool pages = false;
-
 	return call->session && call->own_host && call->host && furca_host_lingers(call->host) && !call->killed &&
-	       call->done.len && furca_map_bool(furca_buf_view(&call->done), "pages", &pages) && pages &&
-	       call->session->state != FURCA_S_CLOSING && call->session->state != FURCA_S_DEAD;
+	       call->said.pages && call->session->state != FURCA_S_CLOSING && call->session->state != FURCA_S_DEAD;
 }
 
 void furca_retire(struct furca_call *call)

@@ -380,13 +380,12 @@ static void pump(struct furca_session *s)
 }
 
 /* What has changed lives in the process alone: whoever reads `committed` is to know. */
-static void note_hindrance(const struct furca_session *s, struct furca_call *call, struct furca_view body)
+static void note_hindrance(const struct furca_session *s, struct furca_call *call)
 {
-	struct furca_view why = {NULL, NULL}, remedy = {NULL, NULL};
+	struct furca_view why = call->said.hindrance, remedy = call->said.remedy;
 
-	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF || !furca_map_text(body, "hindrance", &why))
+	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF || !why.at)
 		return;
-	(void)furca_map_text(body, "remedy", &remedy);
 	(void)furca_buf_printf(furca_call_suggest(call),
 			       "No snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
 			       (int)furca_view_size(why), (const char *)why.at, (int)furca_view_size(remedy),
@@ -428,13 +427,11 @@ static void finish_refused(struct furca_session *s, struct furca_call *call)
 		furca_session_wake(s);
 }
 
-static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_view body,
-			    struct furca_fd *memory)
+static void finish_stateful(struct furca_session *s, struct furca_call *call, struct furca_fd *memory)
 {
-	bool changed = true;
+	bool changed = call->said.changed;
 
-	(void)furca_map_bool(body, "changed", &changed);
-	furca_call_done(call, body, memory);
+	furca_call_done(call, memory);
 	if (call->refused) {
 		finish_refused(s, call);
 		return;
@@ -451,7 +448,7 @@ static void finish_stateful(struct furca_session *s, struct furca_call *call, st
 	}
 	if (changed) {
 		s->version++;
-		note_hindrance(s, call, body);
+		note_hindrance(s, call);
 	}
 	call->state = "committed";
 	s->running = NULL;
@@ -470,8 +467,9 @@ static void on_done(void *owner, struct furca_host *host, uint64_t number, struc
 
 	if (host != s->live || !call || call->phase != FURCA_CALL_RUNNING || number != call->frame)
 		return;
-	if (!furca_call_wants_pipes(call, body))
-		finish_stateful(s, call, body, memory);
+	furca_call_hear(call, body);
+	if (!furca_call_wants_pipes(call))
+		finish_stateful(s, call, memory);
 }
 
 static bool may_run_again(const struct furca_call *call, const struct furca_host *host)
