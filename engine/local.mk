@@ -48,7 +48,7 @@ libfurca_engine_la_SOURCES = \
 	engine/stream.c engine/stream.h
 
 if HAVE_CHECK
-engine_tests = tests/unit/test_op tests/unit/test_loop tests/unit/test_stream tests/unit/test_capture tests/unit/test_registry tests/unit/test_session_state tests/unit/test_coordinate
+engine_tests = tests/unit/test_op tests/unit/test_loop tests/unit/test_stream tests/unit/test_capture tests/unit/test_registry tests/unit/test_session_state tests/unit/test_coordinate tests/unit/test_done
 check_PROGRAMS += $(engine_tests)
 TESTS += $(engine_tests)
 engine_test_libs = libfurca-engine.la libfurca-lang.la libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS) $(CHECK_LIBS)
@@ -65,6 +65,9 @@ tests_unit_test_stream_LDADD = $(engine_test_libs)
 tests_unit_test_capture_SOURCES = tests/unit/test_capture.c
 tests_unit_test_capture_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
 tests_unit_test_capture_LDADD = $(engine_test_libs)
+tests_unit_test_done_SOURCES = tests/unit/test_done.c
+tests_unit_test_done_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_done_LDADD = $(engine_test_libs)
 tests_unit_test_registry_SOURCES = tests/unit/test_registry.c
 tests_unit_test_registry_CPPFLAGS = $(CHECK_CPPFLAGS) $(URING_CFLAGS) $(JANSSON_CFLAGS)
 tests_unit_test_registry_LDADD = $(engine_test_libs)
