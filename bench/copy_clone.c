@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "bridge/wire/limits.h"
 #include "snapshot/barriers.h"
 #include "snapshot/init.h"
+#include "snapshot/namespaces.h"
 
 #include "base/banned.h"
 
@@ -27,8 +29,8 @@
 static struct furca_proc init_proc;
 static struct furca_fd init_control;
 
-/* A cell, made by the init: its pidfd; its control channel closes with *ret_control. */
-static int make_cell(unsigned namespaces, struct furca_fd ret[2])
+/* A cell, made by the init: its pidfd and its namespaces, which an engine passes on too; its control channel closes with ret[1]. */
+static int make_cell(unsigned namespaces, struct furca_fd ret[2], struct furca_namespaces *ret_known)
 {
 	FURCA_AUTO_BUF struct furca_buf buf = FURCA_BUF_INIT;
 	FURCA_AUTO_BUF struct furca_buf in = FURCA_BUF_INIT;
@@ -55,6 +57,10 @@ static int make_cell(unsigned namespaces, struct furca_fd ret[2])
 			ret[i] = furca_fd_take(&fds[i]);
 		furca_fds_done(fds, n);
 	} while (frame.number != FURCA_INIT_CELL_READY);
+	struct furca_value known;
+	if (furca_map_get(frame.body, "namespaces", &known) && known.kind == FURCA_BIN &&
+	    furca_view_size(known.bytes) == sizeof(*ret_known))
+		memcpy(ret_known, known.bytes.at, sizeof(*ret_known));
 	return ret[0].n >= 0 ? 0 : furca_bench_copy_complain("a cell cannot be made here");
 }
 
@@ -72,8 +78,9 @@ static double clone_into(unsigned namespaces, unsigned barriers)
 	struct furca_fd cell[2] = {FURCA_FD_NONE, FURCA_FD_NONE}, pidfd = FURCA_FD_NONE;
 	struct furca_clone_report report;
 	struct furca_err err = FURCA_ERR_INIT;
+	struct furca_namespaces known = {{0}};
 
-	if (namespaces && make_cell(namespaces, cell) < 0)
+	if (namespaces && make_cell(namespaces, cell, &known) < 0)
 		return -1;
 	(void)usleep(SETTLE_US);
 	/* A session holds none of these: an engine does. */
@@ -82,6 +89,7 @@ static double clone_into(unsigned namespaces, unsigned barriers)
 					.barriers = barriers,
 					.required = barriers,
 					.cell = cell[0].n,
+					.namespaces = namespaces ? &known : NULL,
 					.drop = drop,
 					.n_drop = FURCA_COUNT(drop)};
 	double start = furca_bench_now_us();
@@ -102,7 +110,9 @@ static double clone_into(unsigned namespaces, unsigned barriers)
 
 int furca_bench_copy_cell(struct furca_fd ret[2])
 {
-	return make_cell(FURCA_BARRIERS_ALL, ret);
+	struct furca_namespaces known;
+
+	return make_cell(FURCA_BARRIERS_ALL, ret, &known);
 }
 
 static void *sleep_for_ever(void *argument)

@@ -175,7 +175,8 @@ static int send_clone(struct furca_host *from, const struct furca_host_clone *ar
 		}
 		n_fds = 3;
 	}
-	size_t at = furca_frame_begin(&buf, &pk, FURCA_HOST_CLONE, call, 4 + args->hot + args->huge);
+	size_t at =
+		furca_frame_begin(&buf, &pk, FURCA_HOST_CLONE, call, 4 + args->hot + args->huge + (args->cell != NULL));
 	furca_pack_text(&pk, "role");
 	msgpack_pack_uint64(&pk, args->role);
 	furca_pack_text(&pk, "barriers");
@@ -184,6 +185,11 @@ static int send_clone(struct furca_host *from, const struct furca_host_clone *ar
 	msgpack_pack_uint64(&pk, args->required);
 	furca_pack_text(&pk, "label");
 	furca_pack_text(&pk, args->label ? args->label : "");
+	if (args->cell) {
+		furca_pack_text(&pk, "namespaces");
+		(void)msgpack_pack_bin(&pk, sizeof(args->cell->namespaces));
+		(void)msgpack_pack_bin_body(&pk, &args->cell->namespaces, sizeof(args->cell->namespaces));
+	}
 	if (args->hot) {
 		furca_pack_text(&pk, "hot");
 		furca_pack_bool(&pk, true);

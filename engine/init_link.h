@@ -7,6 +7,7 @@
 #include "base/proc.h"
 #include "bridge/wire/init.h"
 #include "engine/stream.h"
+#include "snapshot/clone.h"
 #include "snapshot/upper.h"
 
 struct furca_engine;
@@ -27,9 +28,10 @@ struct furca_init {
 	unsigned refs;		   /* holders, and cells inside */
 	unsigned depth;		   /* of pid namespaces below the surface */
 	unsigned held;
-	bool lived_in;		  /* a user's code ran in it, or could have */
-	struct furca_upper upper; /* of all that is written in it; no top: it has not said */
-	uint64_t mark;		  /* of that, while nothing is */
+	struct furca_namespaces namespaces; /* that it has; all 0 at the surface */
+	bool lived_in;			    /* a user's code ran in it, or could have */
+	struct furca_upper upper;	    /* of all that is written in it; no top: it has not said */
+	uint64_t mark;			    /* of that, while nothing is */
 	struct furca_init_request *first, **last;
 	/* A process ended whose parent is this init; status as waitpid. */
 	void (*exited)(void *owner, uint64_t pid, int status, uint64_t cpu_us, uint64_t max_rss);

@@ -19,6 +19,7 @@
 #include "bridge/wire/limits.h"
 #include "bridge/wire/pack.h"
 #include "langs/host_private.h"
+#include "snapshot/namespaces.h"
 
 #include "base/banned.h"
 
@@ -201,6 +202,8 @@ static void set_label(const struct furca_frame_view *frame)
 
 static void clone_args(struct furca_host *host, const struct furca_frame_view *frame, struct furca_clone_args *ret)
 {
+	static struct furca_namespaces namespaces;
+	struct furca_value known;
 	uint64_t number;
 
 	if (furca_map_uint(frame->body, "role", &number))
@@ -209,6 +212,11 @@ static void clone_args(struct furca_host *host, const struct furca_frame_view *f
 		ret->barriers = (unsigned)number;
 	if (furca_map_uint(frame->body, "required", &number))
 		ret->required = (unsigned)number;
+	if (furca_map_get(frame->body, "namespaces", &known) && known.kind == FURCA_BIN &&
+	    furca_view_size(known.bytes) == sizeof(namespaces)) {
+		memcpy(&namespaces, known.bytes.at, sizeof(namespaces));
+		ret->namespaces = &namespaces;
+	}
 	ret->park = ret->role == FURCA_CLONE_COPY ? host->lang->park : NULL;
 	ret->park_data = host->data;
 }

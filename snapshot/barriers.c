@@ -5,16 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/proc.h"
 #include "snapshot/cell.h"
 #include "snapshot/fds.h"
 #include "snapshot/landlock.h"
 #include "snapshot/memory.h"
+#include "snapshot/namespaces.h"
 #include "snapshot/privileges.h"
 #include "snapshot/raw.h"
 
@@ -31,65 +30,24 @@
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
-static const struct {
-	unsigned flag;
-	const char *name;
-	unsigned long request; /* PIDFD_GET_…_NAMESPACE, Linux 6.11 */
-} namespaces[] = {
-	{CLONE_NEWUSER, "user", _IO(0xff, 9)},	   {CLONE_NEWNS, "mnt", _IO(0xff, 3)},
-	{CLONE_NEWPID, "pid", _IO(0xff, 5)},	   {CLONE_NEWIPC, "ipc", _IO(0xff, 2)},
-	{CLONE_NEWNET, "net", _IO(0xff, 4)},	   {CLONE_NEWUTS, "uts", _IO(0xff, 10)},
-	{CLONE_NEWCGROUP, "cgroup", _IO(0xff, 1)},
-};
-
-enum { NAMESPACES = FURCA_COUNT(namespaces) };
-
-/* Those that this process began in, as a program or as a clone; 0: not known. */
-static ino_t home[NAMESPACES];
+/* The namespaces that this process began in, as a program or as a clone; 0: not known. */
+static struct furca_namespaces home;
 
 struct furca_barriers {
 	unsigned wanted, required;
-	int cell;		 /* borrowed pidfd, or -1 */
-	unsigned flags;		 /* CLONE_NEW* that entering the cell changes */
-	int children;		 /* while the cell is lent: where the caller's children belong, or -1 */
-	ino_t cells[NAMESPACES]; /* the cell's, which are the clone's home */
-	bool privileges;	 /* capabilities go, a filter is loaded */
-	bool no_cap_left;	 /* entered a user namespace without barriers: what that gives must not stay */
-	unsigned filter;	 /* the chosen one */
-	struct furca_fd rules;	 /* Landlock, where there is no cell */
-	bool scoped;		 /* the rules keep signals inside, too */
+	int cell;		       /* borrowed pidfd, or -1 */
+	unsigned flags;		       /* CLONE_NEW* that entering the cell changes */
+	int children;		       /* while the cell is lent: where the caller's children belong, or -1 */
+	struct furca_namespaces cells; /* the cell's, which are the clone's home */
+	bool privileges;	       /* capabilities go, a filter is loaded */
+	bool no_cap_left;	       /* entered a user namespace without barriers: what that gives must not stay */
+	unsigned filter;	       /* the chosen one */
+	struct furca_fd rules;	       /* Landlock, where there is no cell */
+	bool scoped;		       /* the rules keep signals inside, too */
 	char cwd[4096];
 	struct furca_fds fds;
 	struct furca_memory memory;
 };
-
-/* The inode of a namespace of the process behind `pidfd`; 0 where it cannot be seen. */
-static ino_t namespace_of(int pidfd, size_t which)
-{
-	char path[64];
-	struct stat st;
-	FURCA_AUTO_FD struct furca_fd fd = furca_fd_own(ioctl(pidfd, namespaces[which].request, 0));
-
-	if (fd.n >= 0)
-		return fstat(fd.n, &st) == 0 ? st.st_ino : 0;
-	pid_t pid = furca_proc_pid_of(pidfd); /* an older kernel */
-	(void)snprintf(path, sizeof(path), "/proc/%d/ns/%s", pid, namespaces[which].name);
-	return pid > 0 && stat(path, &st) == 0 ? st.st_ino : 0;
-}
-
-/* The same of this task, from a link such as "net:[4026531840]", which costs less than to follow it; 0: the kernel has no such. */
-static ino_t own_namespace(int dir, size_t which)
-{
-	char link[64];
-	ssize_t n = readlinkat(dir, namespaces[which].name, link, sizeof(link) - 1);
-	const char *at;
-
-	if (n <= 0)
-		return 0;
-	link[n] = '\0';
-	at = strchr(link, '[');
-	return at ? strtoul(at + 1, NULL, 10) : 0;
-}
 
 void furca_barriers_init(void)
 {
@@ -97,11 +55,7 @@ void furca_barriers_init(void)
 
 	if (noted)
 		return;
-	FURCA_AUTO_FD struct furca_fd own =
-		furca_fd_own(open("/proc/thread-self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC));
-
-	for (size_t i = 0; i < NAMESPACES && own.n >= 0; i++)
-		home[i] = own_namespace(own.n, i);
+	(void)furca_namespaces_own(&home);
 	noted = true;
 }
 
@@ -109,23 +63,36 @@ void furca_barriers_init(void)
  * The cell was made from where this process began. One that has left that for namespaces of its own (unshare) has files, addresses or names that a
  * clone in the cell would not find; one in a user namespace of its own cannot enter the cell, which says it itself.
  */
-static bool is_home(size_t which, ino_t now)
+static bool is_home(enum furca_namespace which, uint64_t now)
 {
 	const unsigned seen = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS;
 
-	return !(namespaces[which].flag & seen) || home[which] == 0 || home[which] == now;
+	return !(furca_namespaces_flag(which) & seen) || home.inode[which] == 0 || home.inode[which] == now;
+}
+
+/* Whether all that there are here are known; who made the cell may have been short of descriptors. */
+static bool complete(const struct furca_namespaces *known, const struct furca_namespaces *own)
+{
+	for (size_t i = 0; known && i < FURCA_NAMESPACES; i++)
+		if (own->inode[i] && !known->inode[i])
+			return false;
+	return known != NULL;
 }
 
 /* Which namespaces of the cell are not ours already. */
-static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err)
+static int compare_namespaces(struct furca_barriers *plan, const struct furca_namespaces *known, struct furca_err *err)
 {
-	FURCA_AUTO_FD struct furca_fd own =
-		furca_fd_own(open("/proc/thread-self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC));
+	struct furca_namespaces own;
+	int r = furca_namespaces_own(&own);
 
-	if (own.n < 0)
-		return furca_fail(err, FURCA_E_ISOLATION, errno, "cannot see this process's namespaces");
-	for (size_t i = 0; i < NAMESPACES; i++) {
-		ino_t ours = own_namespace(own.n, i), theirs = ours ? namespace_of(plan->cell, i) : 0;
+	if (r < 0)
+		return furca_fail(err, FURCA_E_ISOLATION, -r, "cannot see this process's namespaces");
+	if (complete(known, &own))
+		plan->cells = *known;
+	else
+		furca_namespaces_of(plan->cell, &plan->cells);
+	for (size_t i = 0; i < FURCA_NAMESPACES; i++) {
+		uint64_t ours = own.inode[i], theirs = plan->cells.inode[i];
 
 		if (!ours)
 			continue;
@@ -136,10 +103,9 @@ static int compare_namespaces(struct furca_barriers *plan, struct furca_err *err
 			return furca_fail_suggest(
 				err, FURCA_E_CLONE, EXDEV, "Do that in a child process (`unshare` with a command).",
 				"the process has left the %s namespace in which it began, and cannot be put into a cell",
-				namespaces[i].name);
+				furca_namespaces_name(i));
 		if (theirs != ours)
-			plan->flags |= namespaces[i].flag;
-		plan->cells[i] = theirs;
+			plan->flags |= furca_namespaces_flag(i);
 	}
 	return 0;
 }
@@ -235,7 +201,7 @@ static int plan_fds(struct furca_barriers *plan, const struct furca_barriers_arg
 
 static int make_plan(struct furca_barriers *plan, const struct furca_barriers_args *args, struct furca_err *err)
 {
-	int r = plan->cell >= 0 ? compare_namespaces(plan, err) : 0;
+	int r = plan->cell >= 0 ? compare_namespaces(plan, args->namespaces, err) : 0;
 
 	if (r == 0)
 		r = look_at_root(plan, err);
@@ -467,9 +433,9 @@ int furca_barriers_apply(struct furca_barriers *plan, struct furca_barriers_resu
 	long r;
 	int s;
 
-	for (size_t i = 0; i < NAMESPACES; i++)
-		if (plan->flags & namespaces[i].flag)
-			home[i] = plan->cells[i];
+	for (size_t i = 0; i < FURCA_NAMESPACES; i++)
+		if (plan->flags & furca_namespaces_flag(i))
+			home.inode[i] = plan->cells.inode[i];
 	note_cell(plan, ret);
 	if (missing(plan, ret))
 		return fail_at(ret, FURCA_STAGE_ENTER, -ENODATA);

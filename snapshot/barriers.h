@@ -90,7 +90,8 @@ struct furca_barriers_result {
 struct furca_barriers_args {
 	unsigned barriers, required; /* as struct furca_clone_args */
 	int cell; /* borrowed: pidfd of a cell's init, or -1: no namespaces, the weaker barriers of this process */
-	const int *keep; /* descriptors kept as they are */
+	const struct furca_namespaces *namespaces; /* as struct furca_clone_args */
+	const int *keep;			   /* descriptors kept as they are */
 	size_t n_keep;
 	const int *drop; /* descriptors closed */
 	size_t n_drop;

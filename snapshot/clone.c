@@ -148,6 +148,8 @@ static int explain_call(long r, struct furca_err *err)
 	case -EEXIST:
 		return furca_fail_suggest(err, FURCA_E_CLONE, EEXIST, "Make a new cell for each clone.",
 					  "the number %d is in use in that cell", (int)furca_born.leader);
+	case -ESRCH:
+		return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.", "the cell has ended");
 	case -EPERM:
 		return furca_fail_suggest(err, FURCA_E_CLONE, EPERM,
 					  "Run furca as root or allow user namespaces; `furca doctor` tells.",
@@ -413,6 +415,7 @@ static int prepare(const struct furca_clone_args *args, bool forks, struct furca
 	const struct furca_barriers_args wanted = {.barriers = args->barriers & ~FURCA_BARRIER_THREADS,
 						   .required = args->required & ~FURCA_BARRIER_THREADS,
 						   .cell = args->cell,
+						   .namespaces = args->namespaces,
 						   .keep = args->keep,
 						   .n_keep = args->n_keep,
 						   .drop = args->drop,

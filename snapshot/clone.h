@@ -30,6 +30,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "snapshot/namespaces.h"
 
 enum furca_clone_role {
 	FURCA_CLONE_SESSION = 1,   /* a child that lives on: no barriers, new descriptors only where asked */
@@ -75,7 +76,9 @@ struct furca_clone_args {
 	unsigned barriers; /* to put up (bits of enum furca_barrier); those that cannot are reported as not held */
 	unsigned required; /* must hold, else the clone is refused */
 	int cell;	   /* borrowed: pidfd of a ready cell's init, or -1: none */
-	const int *keep;   /* descriptors that the clone keeps exactly as they are (its own channels) */
+	const struct furca_namespaces
+		*namespaces; /* the cell's, from who made it; NULL: looked up, which takes 40 us */
+	const int *keep;     /* descriptors that the clone keeps exactly as they are (its own channels) */
 	size_t n_keep;
 	const int *drop; /* descriptors that the clone must not have at all (its parent's channels) */
 	size_t n_drop;

@@ -20,6 +20,7 @@
 #include "snapshot/cell.h"
 #include "snapshot/changes.h"
 #include "snapshot/init_loop.h"
+#include "snapshot/namespaces.h"
 #include "snapshot/places.h"
 #include "snapshot/spawn.h"
 
@@ -231,7 +232,12 @@ static void on_cell_report(struct init *init, size_t at)
 		send_error(init, FURCA_INIT_CELL_READY, call, &err);
 		return;
 	}
-	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_CELL_READY, call, 2);
+	struct furca_namespaces namespaces;
+	furca_namespaces_of(cell.proc.pidfd.n, &namespaces);
+	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_CELL_READY, call, 3);
+	furca_pack_text(&packer, "namespaces");
+	(void)msgpack_pack_bin(&packer, sizeof(namespaces));
+	(void)msgpack_pack_bin_body(&packer, &namespaces, sizeof(namespaces));
 	furca_pack_text(&packer, "held");
 	(void)msgpack_pack_uint32(&packer, facts.held);
 	furca_pack_text(&packer, "isolation");

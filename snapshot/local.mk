@@ -13,6 +13,7 @@ libfurca_snapshot_la_SOURCES = \
 	snapshot/maps.h \
 	snapshot/memory.c snapshot/memory.h \
 	snapshot/mounts.c snapshot/mounts.h \
+	snapshot/namespaces.c snapshot/namespaces.h \
 	snapshot/overlay.c snapshot/overlay.h \
 	snapshot/pagemap.c snapshot/pagemap.h \
 	snapshot/pages.c snapshot/pages.h \

@@ -26,6 +26,7 @@
  *             label: str                 for the process's name in ps
  *             hot: bool?                 the snapshot of a session: it is to take the page faults that commits bring while it is idle
  *             huge: bool?                and memory allows that it joins huge pages again while it is idle
+ *             namespaces: bin?           of that cell, as its CELL_READY has it
  *             descriptors: [control, capability] or [control, capability, cell]   `cell`: pidfd of a cell's init
  *   PROMOTE   (no fields)                parked snapshot: become the live process; answer READY
  *   INSPECT   detail: str  name: str?

@@ -12,6 +12,7 @@
  *   SPAWNED     pid: uint   descriptors: [pidfd]     or  error: str
  *   EXITED      pid: uint  status: uint (as waitpid)  cpu_us: uint  max_rss_bytes: uint
  *   CELL_READY  held: uint (bits)  isolation: {str: str}   descriptors: [pidfd, control]   or  error: str
+ *               namespaces: bin     struct furca_namespaces (snapshot/namespaces.h): which ones it has
  *   CHANGED     added: [str]  modified: [str]  deleted: [str]  count: uint
  *   UPPER       mark: uint  directories: bin (names, each with its NUL)     a cell's first frame: while these have that mark there
  *               is nothing to list (snapshot/upper.h)                     descriptors: [the directory that they stand in, O_PATH]
