@@ -61,11 +61,11 @@ void furca_barriers_init(void)
 
 /*
  * The cell was made from where this process began. One that has left that for namespaces of its own (unshare) has files, addresses or names that a
- * clone in the cell would not find; one in a user namespace of its own cannot enter the cell, which says it itself.
+ * clone in the cell would not find; one in a user namespace of its own may not even look at the cell.
  */
 static bool is_home(enum furca_namespace which, uint64_t now)
 {
-	const unsigned seen = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS;
+	const unsigned seen = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS;
 
 	return !(furca_namespaces_flag(which) & seen) || home.inode[which] == 0 || home.inode[which] == now;
 }
@@ -96,14 +96,14 @@ static int compare_namespaces(struct furca_barriers *plan, const struct furca_na
 
 		if (!ours)
 			continue;
-		if (!theirs)
-			return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.",
-						  "the cell has ended");
 		if (!is_home(i, ours))
 			return furca_fail_suggest(
 				err, FURCA_E_CLONE, EXDEV, "Do that in a child process (`unshare` with a command).",
 				"the process has left the %s namespace in which it began, and cannot be put into a cell",
 				furca_namespaces_name(i));
+		if (!theirs)
+			return furca_fail_suggest(err, FURCA_E_ISOLATION, ESRCH, "Ask for another cell.",
+						  "the cell has ended");
 		if (theirs != ours)
 			plan->flags |= furca_namespaces_flag(i);
 	}

@@ -147,11 +147,29 @@ static int look_at_tracer(struct furca_err *err)
 				  "process %lu traces this process, whose threads cannot be stopped meanwhile", tracer);
 }
 
+/*
+ * After unshare(CLONE_NEWPID) the next child is the new namespace's number 1, which ends with it. That is not to be a task of ours, and a clone is to
+ * have its original's number. (The namespace has no link before there is that child.)
+ */
+static int look_at_children(struct furca_err *err)
+{
+	char own[64], theirs[64];
+	ssize_t n = readlink("/proc/thread-self/ns/pid", own, sizeof(own));
+	ssize_t m = readlink("/proc/thread-self/ns/pid_for_children", theirs, sizeof(theirs));
+
+	if (n <= 0 || (m < 0 && errno != ENOENT) || (n == m && memcmp(own, theirs, (size_t)n) == 0))
+		return 0;
+	return furca_fail_suggest(err, FURCA_E_CLONE, 0, "Do that in a child process (`unshare` with a command).",
+				  "the next children of the process go to another pid namespace (unshare)");
+}
+
 int furca_clone_hindered(struct furca_err *err)
 {
 	int r = look_at_mappings(err);
 
-	return r < 0 ? r : look_at_timers(err);
+	if (r == 0)
+		r = look_at_timers(err);
+	return r < 0 ? r : look_at_children(err);
 }
 
 int furca_detect_process(int threads, struct furca_err *err)

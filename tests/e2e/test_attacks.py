@@ -383,3 +383,26 @@ r""", **session)
     assert not look["ok"] and look["isolation"]["disk"] == "landlock", look
     assert client.python("os.abort()", **session)["state"] == "rolled_back"
     assert client.python("os.listdir('mounted')", **session)["result"] == ["inside"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_a_pid_namespace_for_children_is_left_to_them(client):
+    """The task that makes clones was its number 1, and ended with it: code could make no child any more."""
+    session = {"session_name": "s", "state_mode": "stateful"}
+    if client.python("import ctypes, os; ctypes.CDLL(None).unshare(0x20000000)", **session)["result"] != 0:
+        pytest.skip("no pid namespaces here")
+    look = client.python("1", session_name="s", state_mode="read_only")
+    assert look["error_type"] == "isolation" and "pid namespace" in look["error"], look
+    assert client.python("child = os.fork()\nif child == 0: os._exit(os.getpid())\nos.waitstatus_to_exitcode(os.waitpid(child, 0)[1])",
+                         **session)["result"] == 1
+
+
+def test_a_session_in_a_user_namespace_of_its_own_is_read(client):
+    """It was refused, for the cell seemed to have ended, and lost what it held when it died."""
+    session = {"session_name": "s", "state_mode": "stateful"}
+    if client.python("import ctypes, os; ctypes.CDLL(None).unshare(0x10000000)", **session)["result"] != 0:
+        pytest.skip("no user namespaces here")
+    client.python("x = 1", **session)
+    assert client.python("x", session_name="s", state_mode="read_only")["result"] == 1
+    assert client.python("os.abort()", **session)["state"] == "rolled_back"
+    assert client.python("x", **session)["result"] == 1
