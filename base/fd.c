@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -166,6 +167,24 @@ int furca_fd_close_rest(const int *keep, size_t n)
 	return close_range_or_scan(from, ~0U);
 }
 
+/* What is on its way counts for the user as a whole, against the limit of who sends: all that this process may have is little more than its own. */
+static ssize_t send_with_most(int sock, const struct msghdr *msg)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= limit.rlim_max) {
+		errno = ETOOMANYREFS;
+		return -1;
+	}
+	struct rlimit most = {limit.rlim_max, limit.rlim_max};
+	(void)setrlimit(RLIMIT_NOFILE, &most);
+	ssize_t r = sendmsg(sock, msg, MSG_NOSIGNAL);
+	int sys = errno;
+	(void)setrlimit(RLIMIT_NOFILE, &limit);
+	errno = sys;
+	return r;
+}
+
 ssize_t furca_fd_send(int sock, const void *data, size_t n, const int *fds, size_t n_fds)
 {
 	union {
@@ -191,6 +210,8 @@ ssize_t furca_fd_send(int sock, const void *data, size_t n, const int *fds, size
 	do
 		r = n_fds ? sendmsg(sock, &msg, MSG_NOSIGNAL) : send(sock, data, n, MSG_NOSIGNAL);
 	while (r < 0 && errno == EINTR);
+	if (r < 0 && n_fds && errno == ETOOMANYREFS)
+		r = send_with_most(sock, &msg);
 	return r < 0 ? -errno : r;
 }
 

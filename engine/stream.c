@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include "base/banned.h"
 
 #define READ_SIZE 65536
 #define KEEP_SIZE (1U << 20) /* an empty buffer larger than this is given back */
+
+#define CROWDED_US 20000 /* until descriptors are tried again */
 
 #define GATHER_SIZE 65536 /* frames are put together up to this */
 
@@ -209,14 +212,30 @@ static int flush(struct furca_stream *s)
 	return 0;
 }
 
-static void writable(void *owner, unsigned revents)
+static void writable(void *owner, unsigned revents);
+static void on_flush(void *owner);
+
+/* Sends what the socket takes, and sees to it that the rest goes later. 0 or -errno, which the reading side sees as well. */
+static int flush_on(struct furca_stream *s)
 {
-	struct furca_stream *s = owner;
-	size_t waited = s->waiting;
 	int r = flush(s);
 
 	if (r != -EAGAIN)
 		furca_loop_drop(s->loop, &s->write_op);
+	if (r == -EAGAIN)
+		return s->write_op ? 0 : furca_loop_poll(s->loop, s->fd.n, POLLOUT, writable, s, &s->write_op);
+	/* No room of the socket's is missing: too many descriptors of this user are on their way, and nobody tells when they have come. */
+	if (r == -ETOOMANYREFS)
+		return furca_loop_timer(s->loop, furca_now_us() + CROWDED_US, on_flush, s, &s->flush_op);
+	return r;
+}
+
+static void writable(void *owner, unsigned revents)
+{
+	struct furca_stream *s = owner;
+	size_t waited = s->waiting;
+
+	(void)flush_on(s);
 	if (s->sent && s->waiting < waited)
 		s->sent(s->owner);
 	/* A peer that has gone is told by the reading side, after what it had still sent was read. */
@@ -227,8 +246,8 @@ static void on_flush(void *owner)
 	struct furca_stream *s = owner;
 
 	s->flush_op = FURCA_OP_NONE;
-	if (!s->write_op && flush(s) == -EAGAIN)
-		(void)furca_loop_poll(s->loop, s->fd.n, POLLOUT, writable, s, &s->write_op);
+	if (!s->write_op)
+		(void)flush_on(s);
 }
 
 void furca_stream_gather(struct furca_stream *s)
@@ -346,9 +365,7 @@ int furca_stream_send(struct furca_stream *s, struct furca_buf *buf, struct furc
 		return 0; /* in its turn */
 	if (s->gathers && furca_loop_defer(s->loop, on_flush, s, &s->flush_op) == 0)
 		return 0;
-	r = flush(s);
-	if (r == -EAGAIN)
-		return furca_loop_poll(s->loop, s->fd.n, POLLOUT, writable, s, &s->write_op);
+	r = flush_on(s);
 	return r == -ECONNRESET ? -EPIPE : r;
 }
 

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -61,13 +63,22 @@ static void die(struct furca_host *host, const struct furca_err *err)
 	_exit(err && err->code ? 1 : 0);
 }
 
-void furca_host_send_frame(struct furca_host *host, size_t offset, const int *fds, size_t n_fds)
+/* As furca_host_send_frame, but -ETOOMANYREFS comes back, and nothing was sent. */
+static int try_frame(struct furca_host *host, size_t offset, const int *fds, size_t n_fds)
 {
-	struct furca_err err = FURCA_ERR_INIT;
 	int r = furca_frame_end(&host->out, offset, (unsigned)n_fds);
 
 	if (!r)
 		r = furca_frame_send(host->control.n, host->out.data, host->out.len, fds, n_fds);
+	if (r == -ETOOMANYREFS)
+		host->out.len = offset;
+	return r;
+}
+
+static void sent(struct furca_host *host, int r)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
 	if (r == -EPIPE || r == -ECONNRESET)
 		die(host, NULL);
 	else if (r < 0) {
@@ -78,6 +89,11 @@ void furca_host_send_frame(struct furca_host *host, size_t offset, const int *fd
 	if (host->out.cap > 1U << 20)
 		furca_buf_done(&host->out);
 	furca_buf_clear(&host->out);
+}
+
+void furca_host_send_frame(struct furca_host *host, size_t offset, const int *fds, size_t n_fds)
+{
+	sent(host, try_frame(host, offset, fds, n_fds));
 }
 
 void furca_host_ready(struct furca_host *host)
@@ -107,9 +123,22 @@ static void handle_inspect(struct furca_host *host, const struct furca_frame_vie
 	furca_host_send_frame(host, offset, NULL, 0);
 }
 
+static void send_not_cloned(struct furca_host *host, uint64_t call, const struct furca_err *err)
+{
+	msgpack_packer pk;
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 3);
+	char text[FURCA_ERR_TEXT_MAX * 2];
+
+	furca_pack_entry(&pk, "error", furca_err_describe(err, text, sizeof(text)));
+	furca_pack_entry(&pk, "suggestion", furca_err_suggestion(err));
+	furca_pack_entry(&pk, "stage", err->code == FURCA_E_CLONE ? "process" : "barrier");
+	furca_host_send_frame(host, offset, NULL, 0);
+}
+
 static void send_cloned(struct furca_host *host, uint64_t call, const struct furca_clone_report *report, int pidfd,
 			bool copy)
 {
+	struct furca_err err = FURCA_ERR_INIT;
 	msgpack_packer pk;
 	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 8);
 
@@ -124,19 +153,17 @@ static void send_cloned(struct furca_host *host, uint64_t call, const struct fur
 	furca_host_pack_uint(&pk, "bytes_shared", report->bytes_shared);
 	furca_host_pack_uint(&pk, "threads", report->threads);
 	furca_host_pack_uint(&pk, "parked", report->parked);
-	furca_host_send_frame(host, offset, &pidfd, 1);
-}
-
-static void send_not_cloned(struct furca_host *host, uint64_t call, const struct furca_err *err)
-{
-	msgpack_packer pk;
-	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 3);
-	char text[FURCA_ERR_TEXT_MAX * 2];
-
-	furca_pack_entry(&pk, "error", furca_err_describe(err, text, sizeof(text)));
-	furca_pack_entry(&pk, "suggestion", furca_err_suggestion(err));
-	furca_pack_entry(&pk, "stage", err->code == FURCA_E_CLONE ? "process" : "barrier");
-	furca_host_send_frame(host, offset, NULL, 0);
+	int r = try_frame(host, offset, &pidfd, 1);
+	if (r == -ETOOMANYREFS) {
+		/* Too many descriptors of this user are on their way to be received. */
+		(void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+		(void)furca_fail_suggest(&err, FURCA_E_MEMORY, ETOOMANYREFS,
+					 "Receive or close what was sent through sockets, then try again.",
+					 "the clone cannot be handed to the engine");
+		send_not_cloned(host, call, &err);
+		return;
+	}
+	sent(host, r);
 }
 
 /* In the clone: it gets its own channels, and forgets its parent's. */

@@ -97,6 +97,20 @@ static void send_error(struct init *init, enum furca_frame number, uint64_t call
 	(void)send_frame(init, offset, NULL, 0);
 }
 
+/* As send_frame; where the descriptors cannot be passed, for too many of this user are on their way, the request has failed. */
+static bool send_or_error(struct init *init, size_t offset, const int *fds, size_t n_fds, enum furca_frame number,
+			  uint64_t call)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+	int r = send_frame(init, offset, fds, n_fds);
+
+	if (r != -ETOOMANYREFS)
+		return r == 0;
+	(void)furca_fail(&err, FURCA_E_SYSTEM, ETOOMANYREFS, "no descriptor can be passed to the engine now");
+	send_error(init, number, call, &err);
+	return false;
+}
+
 static void send_exited(struct init *init, pid_t pid, int status, const struct rusage *usage)
 {
 	msgpack_packer packer;
@@ -190,7 +204,8 @@ static void on_spawn(struct init *init, const struct furca_frame_view *frame, co
 	size_t offset = furca_frame_begin(&init->out, &packer, FURCA_INIT_SPAWNED, frame->call, 1);
 	furca_pack_text(&packer, "pid");
 	(void)msgpack_pack_uint32(&packer, (uint32_t)proc.pid);
-	(void)send_frame(init, offset, &proc.pidfd.n, 1);
+	if (!send_or_error(init, offset, &proc.pidfd.n, 1, FURCA_INIT_SPAWNED, frame->call))
+		(void)furca_proc_signal(&proc, SIGKILL);
 }
 
 static void on_cell(struct init *init, const struct furca_frame_view *frame)
@@ -246,7 +261,7 @@ static void on_cell_report(struct init *init, size_t at)
 		furca_pack_text(&packer, furca_barrier_word(bit));
 		furca_pack_text(&packer, furca_mechanism_word(facts.mechanism[bit]));
 	}
-	(void)send_frame(init, offset, (int[]){cell.proc.pidfd.n, cell.control.n}, 2);
+	(void)send_or_error(init, offset, (int[]){cell.proc.pidfd.n, cell.control.n}, 2, FURCA_INIT_CELL_READY, call);
 }
 
 /* The paths of one kind of change, collected as packed strings. */

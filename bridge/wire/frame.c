@@ -1,11 +1,15 @@
 #include "bridge/wire/frame.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 #include "bridge/wire/limits.h"
 
 #include "base/banned.h"
+
+/* Where too many descriptors of this user are on their way. */
+enum { CROWDED_TRIES = 10, CROWDED_PAUSE_MS = 10 };
 
 size_t furca_frame_begin(struct furca_buf *buf, msgpack_packer *ret_packer, enum furca_frame number, uint64_t call,
 			 uint32_t fields)
@@ -91,6 +95,10 @@ int furca_frame_send(int sock, const uint8_t *data, size_t n, const int *fds, si
 {
 	ssize_t sent = furca_fd_send(sock, data, n, fds, n_fds);
 
+	for (int tries = 0; sent == -ETOOMANYREFS && tries < CROWDED_TRIES; tries++) {
+		(void)poll(NULL, 0, CROWDED_PAUSE_MS);
+		sent = furca_fd_send(sock, data, n, fds, n_fds);
+	}
 	if (sent < 0)
 		return (int)sent;
 	return furca_fd_write_all(sock, data + sent, n - (size_t)sent);

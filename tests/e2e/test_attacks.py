@@ -406,3 +406,40 @@ def test_a_session_in_a_user_namespace_of_its_own_is_read(client):
     assert client.python("x", session_name="s", state_mode="read_only")["result"] == 1
     assert client.python("os.abort()", **session)["state"] == "rolled_back"
     assert client.python("x", **session)["result"] == 1
+
+
+IN_FLIGHT = r"""
+import array, errno, os, resource, socket
+if not %r:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+many = array.array("i", [os.open("/dev/null", os.O_RDONLY)] * 50)
+pairs = []
+def fill():
+    while True:
+        pairs.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+        pairs[-1][0].setblocking(False)
+        try:
+            while True: pairs[-1][0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, many)])
+        except OSError as e:
+            if e.errno != errno.EAGAIN: return e.errno
+fill()
+"""
+
+
+@pytest.mark.parametrize("soft", [True, False], ids=["to its limit", "to the user's"])
+def test_descriptors_that_one_session_keeps_on_their_way(new_engine, soft):
+    """They count for the user: zygotes and snapshots ended, messages to them and to inits were lost, and sessions never came back."""
+    client = new_engine(wrap=("unshare", "-r", "prlimit", "--nofile=1024:4096")).client()
+    client.python("x = 1", session_name="other", state_mode="stateful")
+    full = client.python(IN_FLIGHT % soft, session_name="s", state_mode="stateful")
+    assert full["result"] == 109, full  # ETOOMANYREFS
+    calls = [dict(session_name="other", state_mode="stateful"), dict(session_name="other", state_mode="read_only"),
+             dict(session_name="s", state_mode="read_only"), dict(session_name="new", state_mode="stateful"), dict(state_mode="stateless")]
+    for call in calls:
+        answer = client.python("x = 1; x", timeout_s=20 if soft else 1, **call)
+        assert answer["result"] == 1 if soft else answer["error_type"] in (None, "timeout", "isolation", "oom"), (call, answer)
+    assert client.call("close_session", session_name="s")["closed"] is True
+    for call in (call for call in calls if call.get("session_name") != "s"):
+        answer = client.python("x = 2; x", timeout_s=20, **call)
+        assert answer["result"] == 2, (call, answer)
+    assert client.python("x", session_name="other", state_mode="read_only")["result"] == 2
