@@ -67,7 +67,7 @@ again, but connections that waited for them are lost; shared mappings, which oth
 
 Always refused: {always}.
 
-Also refused: clone and unshare with flags of new namespaces (clone3 answers ENOSYS, so that libc uses clone), sockets of families
+Also refused: clone and unshare with flags of new namespaces or CLONE_IO (clone3 answers ENOSYS, so that libc uses clone), sockets of families
 other than unix, inet, inet6 and netlink, TIOCSTI and TIOCLINUX, prlimit of process 1, and all calls in another architecture's numbers.
 
 ## All attempts
