@@ -89,6 +89,16 @@ static struct furca_thread *make_threads(void)
 	return leader;
 }
 
+/* Whether the original keeps memory from its clones: their first access to it would end them, and a rolled back session with it. */
+static bool lacks_memory(void)
+{
+	char buf[128];
+	const char *at = buf;
+
+	return furca_raw_read_file("/proc/self/statm", buf, sizeof(buf)) > 0 &&
+	       furca_raw_number(&at, 10) < furca_born.page->pages;
+}
+
 /* Past the moment when the caller's process may go on. */
 static void cut_off(void)
 {
@@ -98,6 +108,8 @@ static void cut_off(void)
 	page->born_us = furca_raw_now_us();
 	if (furca_born.joins && (r = furca_barriers_join(furca_born.plan)) < 0)
 		give_up(FURCA_BORN_ENTER, r, 0);
+	if (furca_born.way != FURCA_WAY_FORK && lacks_memory())
+		give_up(FURCA_BORN_MEMORY, -ENOMEM, 0);
 	if ((r = furca_fault(FURCA_FAULT_CLONE_CHILD)) < 0)
 		give_up(FURCA_BORN_START, r, 0);
 	furca_freeze_adopt();

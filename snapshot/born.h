@@ -18,6 +18,7 @@
 #define FURCA_BORN_STEPS(STEP)                                                                                         \
 	STEP(START, "start")                                                                                           \
 	STEP(ENTER, "enter the cell")                                                                                  \
+	STEP(MEMORY, "have all of its original's memory")                                                              \
 	STEP(BARRIERS, "put up the barriers")                                                                          \
 	STEP(OFFSETS, "note the positions of open files")                                                              \
 	STEP(THREADS, "make a thread again")                                                                           \
@@ -38,6 +39,7 @@ struct furca_born_page {
 	int32_t step, sys; /* of the failure */
 	int32_t tid;	   /* the thread it failed at */
 	uint32_t threads, parked;
+	uint64_t pages; /* mapped by the original, but for what clones get anew (furca_clone_blank); 0: not known */
 	int64_t born_us, cut_us, complete_us;
 	struct furca_barriers_result barriers;
 };

@@ -69,17 +69,6 @@ int furca_clone_init(struct furca_err *err)
 	return furca_freeze_init(furca_born_thread, err);
 }
 
-static uint64_t resident_bytes(void)
-{
-	char buf[128];
-	const char *p = buf;
-
-	if (furca_raw_read_file("/proc/self/statm", buf, sizeof(buf)) <= 0)
-		return 0;
-	(void)furca_raw_number(&p, 10);
-	return furca_raw_number(&p, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* The caller's own slot; the other threads filled theirs in the handler. */
 static int record_caller(void)
 {
@@ -186,6 +175,10 @@ static int explain(const struct furca_born_page *page, int r, struct furca_err *
 			making.barred = bars(-page->sys);
 			return explain_call(-page->sys, err);
 		}
+		if (page->step == FURCA_BORN_MEMORY)
+			return furca_fail_suggest(
+				err, FURCA_E_CLONE, 0, "Let clones have it (MADV_DOFORK), or unmap it.",
+				"the process keeps some of its memory from its clones (MADV_DONTFORK)");
 		if (page->step == FURCA_BORN_BARRIERS || (page->step == FURCA_BORN_SEAL && page->barriers.sys))
 			return furca_barriers_fail(furca_born.plan, &page->barriers, err);
 		making.threads = page->step == FURCA_BORN_THREADS;
@@ -256,6 +249,54 @@ static int freeze(struct attempt *a)
 	}
 }
 
+#define MAX_BLANKS 256
+
+/* Places that are mapped anew in clones; never forgotten, but those that are used again count once. */
+static struct {
+	_Atomic uintptr_t at;
+	_Atomic size_t size;
+} blanks[MAX_BLANKS];
+
+bool furca_clone_blank(const void *at, size_t size)
+{
+	for (size_t i = 0; i < MAX_BLANKS; i++) {
+		uintptr_t none = 0;
+
+		if (blanks[i].at == (uintptr_t)at && blanks[i].size == size)
+			return true;
+		if (blanks[i].at == 0 && atomic_compare_exchange_strong(&blanks[i].at, &none, (uintptr_t)at)) {
+			blanks[i].size = size;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* How much of the process's memory is at such places now. */
+static uint64_t blank_pages(void)
+{
+	uint64_t pages = 0;
+	unsigned char there;
+
+	for (size_t i = 0; i < MAX_BLANKS && blanks[i].at; i++)
+		if (furca_raw(SYS_mincore, blanks[i].at, PAGE_SIZE, &there) != -ENOMEM)
+			pages += blanks[i].size / PAGE_SIZE;
+	return pages;
+}
+
+/* With the other threads stopped: how much memory there is, and how much of it a clone must have. */
+static void note_memory(struct furca_clone_report *report)
+{
+	char buf[128];
+	const char *at = buf;
+
+	if (furca_raw_read_file("/proc/self/statm", buf, sizeof(buf)) <= 0)
+		return;
+	uint64_t pages = furca_raw_number(&at, 10), blank = blank_pages();
+	furca_born.page->pages = pages > blank ? pages - blank : 0;
+	report->bytes_shared = furca_raw_number(&at, 10) * PAGE_SIZE;
+}
+
 /* With all signals blocked: stops the other threads and looks at them. 0 or -errno; a->frozen says whether to thaw. */
 static int stop_others(struct attempt *a)
 {
@@ -272,6 +313,7 @@ static int stop_others(struct attempt *a)
 	if (a->frozen && !furca_born.keep_tids && (r = may_renumber(a->err)) < 0)
 		return r;
 	making.threads = false;
+	note_memory(a->report);
 	if ((r = furca_barriers_census(furca_born.plan)) < 0)
 		return furca_fail(a->err, FURCA_E_CLONE, -r, "the open descriptors cannot be listed");
 	return 0;
@@ -334,29 +376,6 @@ static int await(struct attempt *a)
 		return 1;
 	kill_clone(a->pidfd);
 	return explain(page, r, a->err);
-}
-
-#define MAX_BLANKS 256
-
-/* Places that are mapped anew in clones; never forgotten, but those that are used again count once. */
-static struct {
-	_Atomic uintptr_t at;
-	_Atomic size_t size;
-} blanks[MAX_BLANKS];
-
-bool furca_clone_blank(const void *at, size_t size)
-{
-	for (size_t i = 0; i < MAX_BLANKS; i++) {
-		uintptr_t none = 0;
-
-		if (blanks[i].at == (uintptr_t)at && blanks[i].size == size)
-			return true;
-		if (blanks[i].at == 0 && atomic_compare_exchange_strong(&blanks[i].at, &none, (uintptr_t)at)) {
-			blanks[i].size = size;
-			return true;
-		}
-	}
-	return false;
 }
 
 /* What has been unmapped meanwhile may be others' memory now: only a hole is filled. */
@@ -431,7 +450,6 @@ static int prepare(const struct furca_clone_args *args, bool forks, struct furca
 		return furca_fail_suggest(err, FURCA_E_CLONE, -threads, "Mount /proc.",
 					  "the threads of the process cannot be counted");
 	furca_born.leader = getpid();
-	report->bytes_shared = resident_bytes();
 	if ((r = furca_detect_process(threads, err)) < 0)
 		return r;
 	if (threads > 1)

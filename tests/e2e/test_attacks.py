@@ -443,3 +443,20 @@ def test_descriptors_that_one_session_keeps_on_their_way(new_engine, soft):
         answer = client.python("x = 2; x", timeout_s=20, **call)
         assert answer["result"] == 2, (call, answer)
     assert client.python("x", session_name="other", state_mode="read_only")["result"] == 2
+
+
+def test_memory_that_is_kept_from_clones(client):
+    """Copies, and the session after a roll-back, were without it, and ended at the first access."""
+    session = {"session_name": "s", "state_mode": "stateful"}
+    client.python("""
+import ctypes, mmap
+MADV_DONTFORK, MADV_DOFORK = 10, 11
+memory = mmap.mmap(-1, 8192, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[:4] = b"kept"
+memory.madvise(MADV_DONTFORK)""", **session)
+    look = client.python("memory[:4]", session_name="s", state_mode="read_only")
+    assert (look["error_type"], look["state"]) == ("isolation", "unchanged") and "MADV_DONTFORK" in look["error"], look
+    client.python("memory.madvise(MADV_DOFORK)", **session)
+    assert client.python("memory[:4]", session_name="s", state_mode="read_only")["result"] == b"kept"
+    assert client.python("import os; os.abort()", **session)["state"] == "rolled_back"
+    assert client.python("memory[:4]", **session)["result"] == b"kept"

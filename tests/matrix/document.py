@@ -46,7 +46,8 @@ Not state, and not stopped: the time that a call takes, memory and processor tha
 * Shared mappings without a file on disk are copied, up to 256 MiB together; a call in a session with more is refused, or sees what the session writes
   later where `isolation.memory` is `allow`. A process with POSIX timers (`timer_create`)
   or with a write lease on a file (`F_SETLEASE`), or whose next children go to another pid namespace (`unshare`), is not cloned: the call is refused.
-* Shared memory that the kernel lets nobody copy (`memfd_secret`) refuses the call.
+* Shared memory that the kernel lets nobody copy (`memfd_secret`), and memory that is kept from clones (`MADV_DONTFORK`), refuse the call. What is
+  emptied in clones (`MADV_WIPEONFORK`) is emptied.
 * A process that has left its mount, network, ipc, uts or user namespace (`unshare`) is not put into a cell, where it would find other files and addresses:
   its copies are guarded as where there are no namespaces.
 * Who traces the session with all that it starts (`strace -f`) does not trace the copy.
