@@ -173,7 +173,10 @@ static long copy_file(struct furca_fds *fds, struct furca_fds_entry *e)
 				 : copy_content(e->fd, false, (int)copy, e->size);
 	if (from >= 0)
 		furca_raw_close(from);
+	/* While it is open for writing, and after what is written. Only F_SEAL_SEAL: it never took any. */
 	seals = furca_raw(SYS_fcntl, e->fd, F_GET_SEALS);
+	if (r >= 0 && seals > 0)
+		furca_raw(SYS_fcntl, copy, F_ADD_SEALS, seals);
 	if (r >= 0 && access != O_RDWR) {
 		r = reopen((int)copy, access | (e->flags & STATUS_FLAGS));
 		furca_raw_close(copy);
@@ -185,8 +188,6 @@ static long copy_file(struct furca_fds *fds, struct furca_fds_entry *e)
 		furca_raw_close(copy);
 		copy = r;
 	}
-	if (copy >= 0 && seals > 0)
-		furca_raw(SYS_fcntl, copy, F_ADD_SEALS, seals & ~F_SEAL_SEAL);
 	fds->copied += copy >= 0;
 	return copy;
 }

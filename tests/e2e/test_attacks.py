@@ -460,3 +460,14 @@ memory.madvise(MADV_DONTFORK)""", **session)
     assert client.python("memory[:4]", session_name="s", state_mode="read_only")["result"] == b"kept"
     assert client.python("import os; os.abort()", **session)["state"] == "rolled_back"
     assert client.python("memory[:4]", **session)["result"] == b"kept"
+
+
+def test_seals_of_a_memfd_are_a_copys_too(client):
+    """F_SEAL_SEAL was missing, and a memfd that was open for reading alone had none."""
+    code = "import fcntl, os\nF_ADD_SEALS, F_GET_SEALS = 1033, 1034\n" \
+           "files = [os.memfd_create('plain', 0)] + [os.memfd_create('sealed', os.MFD_ALLOW_SEALING) for _ in range(2)]\n" \
+           "fcntl.fcntl(files[1], F_ADD_SEALS, 15)\nfcntl.fcntl(files[2], F_ADD_SEALS, 2)\n" \
+           "files.append(os.open('/proc/self/fd/%d' % files[1], os.O_RDONLY))"
+    client.python(code, session_name="s", state_mode="stateful")
+    for mode in ("stateful", "read_only"):
+        assert client.python("[fcntl.fcntl(f, F_GET_SEALS) for f in files]", session_name="s", state_mode=mode)["result"] == [1, 15, 2, 15], mode
