@@ -51,6 +51,8 @@ struct stat_line {
 	char state;
 	int parent, session;
 	unsigned long long start;
+	unsigned long long
+		program; /* where its code begins: another after each exec. Constant where that is hidden from us */
 };
 
 /* What /proc says of a process in a file of that name, as text of at most size - 1 bytes. 0 or -errno, -ESRCH where it says nothing. */
@@ -83,6 +85,10 @@ static bool read_stat(pid_t pid, struct stat_line *ret)
 		at = strchr(at + 1, ' ');
 	if (at)
 		ret->start = strtoull(at, NULL, 10);
+	for (int field = 22; at && field < 26; field++)
+		at = strchr(at + 1, ' ');
+	if (at)
+		ret->program = strtoull(at, NULL, 10);
 	return true;
 }
 
@@ -268,12 +274,13 @@ static bool works_for(pid_t pid, const struct stat_line *line, pid_t root, int s
 	       (tag && pid != root && line->session == session && furca_limits_tag_of(pid) == tag);
 }
 
-static bool signalled_before(const struct furca_buf *signalled, pid_t pid, unsigned long long start)
+/* One that has begun another program since is asked anew: before that a handler of its parent's may have taken the signal. */
+static bool signalled_before(const struct furca_buf *signalled, pid_t pid, const struct stat_line *line)
 {
 	const struct furca_signalled *at = (const void *)signalled->data;
 
 	for (size_t i = 0; i < signalled->len / sizeof(*at); i++)
-		if (at[i].pid == pid && at[i].start == start)
+		if (at[i].pid == pid && at[i].start == line->start && at[i].program == line->program)
 			return true;
 	return false;
 }
@@ -305,12 +312,12 @@ int furca_limits_signal_children(const struct furca_host *host, int sig, int64_t
 
 		if (!read_stat(pid, &line) || line.start < since || line.state == 'Z' ||
 		    !works_for(pid, &line, root, own.session, host->tag) || is_host(host->engine, pid) ||
-		    signalled_before(signalled, pid, line.start) || furca_proc_open(pid, &proc) < 0)
+		    signalled_before(signalled, pid, &line) || furca_proc_open(pid, &proc) < 0)
 			continue;
 		/* Looked at again now that the number is held: it is the same. */
 		if (read_stat(pid, &again) && again.start == line.start &&
 		    works_for(pid, &again, root, own.session, host->tag) && furca_proc_signal(&proc, sig) == 0) {
-			struct furca_signalled one = {pid, line.start};
+			struct furca_signalled one = {pid, again.start, again.program};
 
 			(void)furca_buf_append(signalled, &one, sizeof(one));
 			sent++;

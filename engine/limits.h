@@ -60,10 +60,10 @@ struct furca_host;
  */
 int furca_limits_apply(struct furca_host *host, const struct furca_limits *limits, struct furca_err *err);
 
-/* One that got a signal; its start is in clock ticks since boot. */
+/* One that got a signal; its start is in clock ticks since boot, and where its program's code begins. */
 struct furca_signalled {
 	pid_t pid;
-	unsigned long long start;
+	unsigned long long start, program;
 };
 
 /*

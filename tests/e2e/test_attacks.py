@@ -471,3 +471,18 @@ def test_seals_of_a_memfd_are_a_copys_too(client):
     client.python(code, session_name="s", state_mode="stateful")
     for mode in ("stateful", "read_only"):
         assert client.python("[fcntl.fcntl(f, F_GET_SEALS) for f in files]", session_name="s", state_mode=mode)["result"] == [1, 15, 2, 15], mode
+
+
+def test_a_child_that_a_timeout_met_before_its_program_began(client, engine):
+    """Python's own handler took the interrupt in the child, which then began the program, and was not asked again."""
+    client.python("import os, signal, time", session_name="s", state_mode="stateful")
+    answer = client.python("child = os.fork()\n"
+                           "if child == 0:\n"
+                           " signal.signal(signal.SIGINT, lambda *a: os.execv('/bin/sleep', ['sleep', '76.155']))\n"
+                           " while True: time.sleep(1)\n"
+                           "try:\n"
+                           " time.sleep(60)\n"
+                           "finally:\n"
+                           " time.sleep(0.5)", session_name="s", state_mode="stateful", timeout_s=0.5)
+    assert answer["error_type"] == "timeout", answer
+    assert eventually(lambda: not left_of(engine, "sleep 76.155")), left_of(engine, "sleep 76.155")
