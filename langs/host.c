@@ -276,13 +276,13 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_clone_report report = {0};
 	FURCA_AUTO_FD struct furca_fd pidfd = FURCA_FD_NONE;
-	int drop[2] = {host->control.n, host->capability.n}, keep[2];
+	int drop[3] = {host->control.n, host->capability.n, n_fds == 3 ? fds[2].n : -1}, keep[2];
 	struct furca_output_places places = {0};
 	struct furca_clone_args args = {.cell = n_fds == 3 ? fds[2].n : -1,
 					.keep = keep,
 					.n_keep = 2,
 					.drop = drop,
-					.n_drop = 2,
+					.n_drop = n_fds == 3 ? 3 : 2,
 					.own_child = host->attached};
 	int r;
 
@@ -312,7 +312,7 @@ static void handle_clone(struct furca_host *host, const struct furca_frame_view 
 		host->output.held = places;
 		host->output.keeps = false; /* the original's */
 		if (n_fds == 3)
-			furca_fd_done(&fds[2]);
+			fds[2] = FURCA_FD_NONE;
 		set_label(frame);
 		become_clone(host, args.role, furca_fd_take(&fds[0]), furca_fd_take(&fds[1]), &report);
 		return;

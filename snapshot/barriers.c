@@ -188,15 +188,20 @@ static int refuse_early(const struct furca_barriers *plan, struct furca_err *err
 static int plan_fds(struct furca_barriers *plan, const struct furca_barriers_args *args, struct furca_err *err)
 {
 	FURCA_AUTO_FREE int *keep = malloc((args->n_keep + 1) * sizeof(*keep));
-	size_t n = args->n_keep;
+	FURCA_AUTO_FREE int *drop = malloc((args->n_drop + 1) * sizeof(*drop));
+	size_t n = args->n_keep, n_drop = args->n_drop;
 
-	if (!keep)
+	if (!keep || !drop)
 		return furca_fail(err, FURCA_E_MEMORY, ENOMEM, "cannot plan the descriptors of a clone");
 	if (n)
 		memcpy(keep, args->keep, n * sizeof(*keep));
 	if (plan->rules.n >= 0)
 		keep[n++] = plan->rules.n; /* until the rules are up */
-	return furca_fds_plan(&plan->fds, keep, n, args->drop, args->n_drop, err);
+	if (n_drop)
+		memcpy(drop, args->drop, n_drop * sizeof(*drop));
+	if (plan->cell >= 0)
+		drop[n_drop++] = plan->cell; /* when it has been entered */
+	return furca_fds_plan(&plan->fds, keep, n, drop, n_drop, err);
 }
 
 static int make_plan(struct furca_barriers *plan, const struct furca_barriers_args *args, struct furca_err *err)

@@ -75,7 +75,7 @@ struct furca_clone_args {
 	enum furca_clone_role role;
 	unsigned barriers; /* to put up (bits of enum furca_barrier); those that cannot are reported as not held */
 	unsigned required; /* must hold, else the clone is refused */
-	int cell;	   /* borrowed: pidfd of a ready cell's init, or -1: none */
+	int cell;	   /* borrowed: pidfd of a ready cell's init, which the clone does not have; -1: none */
 	const struct furca_namespaces
 		*namespaces; /* the cell's, from who made it; NULL: looked up, which takes 40 us */
 	const int *keep;     /* descriptors that the clone keeps exactly as they are (its own channels) */
