@@ -73,7 +73,8 @@ static void look_for_unread(struct furca_host *host)
  */
 static bool may_leave_processes(const struct furca_host *host)
 {
-	bool copy_in_cell = host->role == FURCA_CLONE_COPY && host->cell && host->cell->held & FURCA_BARRIER_PROCESSES;
+	bool copy_in_cell = host->role == FURCA_CLONE_COPY && !host->outside && host->cell &&
+			    host->cell->held & FURCA_BARRIER_PROCESSES;
 
 	return host->tag && !copy_in_cell && host->role != FURCA_CLONE_SNAPSHOT;
 }
@@ -444,8 +445,8 @@ bool furca_host_lingers(const struct furca_host *host)
 	unsigned walls = FURCA_BARRIER_DISK | FURCA_BARRIER_PROCESSES | FURCA_BARRIER_IPC | FURCA_BARRIER_NETWORK;
 
 	return !host->dead && !host->engine->stopping && host->proc.pidfd.n >= 0 &&
-	       (host->role == FURCA_CLONE_SNAPSHOT ||
-		(host->role == FURCA_CLONE_COPY && host->cell && (host->cell->held & walls) == walls));
+	       (host->role == FURCA_CLONE_SNAPSHOT || (host->role == FURCA_CLONE_COPY && !host->outside && host->cell &&
+						       (host->cell->held & walls) == walls));
 }
 
 void furca_host_kill_all(struct furca_host *host)

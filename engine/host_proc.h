@@ -51,6 +51,7 @@ struct furca_host {
 	uint64_t tag;			    /* its processes carry (limits.h); 0: not yet */
 	bool attached;			    /* a process that the engine has not started: it is let go, never killed */
 	bool ready, dead, dropped, kill_when_known;
+	bool outside;	 /* of the cell that was meant for it: `cell` is that of its origin */
 	bool ending;	 /* its end is being told: freed when all have heard */
 	bool gives_back; /* its cell, which is as good as new, goes to the pool when it has ended */
 	bool spare;	 /* waits for a stateless call (stateless.h) */

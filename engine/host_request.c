@@ -110,10 +110,24 @@ static void watch(struct furca_host *host)
 		(void)furca_loop_timer(host->engine->loop, furca_now_us() + STUCK_US, stuck, host, &host->stuck_op);
 }
 
-static void on_cloned(struct furca_host_request *q, const struct furca_frame_view *frame, struct furca_fd *fds)
+/* The clone was made where its original is: what ends with the cell does not end with the clone. */
+static void put_outside(struct furca_host *clone, const struct furca_host *from)
+{
+	struct furca_init *home = from->cell ? furca_init_ref(from->cell) : NULL;
+
+	furca_init_unref(clone->cell);
+	clone->cell = home;
+	if (home)
+		home->lived_in = true;
+	clone->outside = true;
+}
+
+static void on_cloned(struct furca_host *from, struct furca_host_request *q, const struct furca_frame_view *frame,
+		      struct furca_fd *fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	struct furca_view text, suggestion = {NULL, NULL}, stage = {NULL, NULL};
+	bool outside = false;
 
 	if (furca_map_text(frame->body, "error", &text)) {
 		(void)furca_map_text(frame->body, "suggestion", &suggestion);
@@ -134,6 +148,8 @@ static void on_cloned(struct furca_host_request *q, const struct furca_frame_vie
 	struct furca_host *clone = q->clone;
 
 	note_clone(clone->engine, frame->body);
+	if (furca_map_bool(frame->body, "outside", &outside) && outside)
+		put_outside(clone, from);
 	if (proc.pid > 0)
 		furca_host_know(clone, proc);
 	finish_request(q, frame->body, NULL);
@@ -154,7 +170,7 @@ void furca_host_answered(struct furca_host *host, const struct furca_frame_view 
 		return;
 	watch(host);
 	if (kind == FURCA_HOST_CLONE)
-		on_cloned(q, frame, fds);
+		on_cloned(host, q, frame, fds);
 	else
 		finish_request(q, frame->body, NULL);
 }

@@ -140,7 +140,7 @@ static void send_cloned(struct furca_host *host, uint64_t call, const struct fur
 {
 	struct furca_err err = FURCA_ERR_INIT;
 	msgpack_packer pk;
-	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 8);
+	size_t offset = furca_frame_begin(&host->out, &pk, FURCA_HOST_CLONED, call, 9);
 
 	furca_host_pack_uint(&pk, "pid", (uint64_t)report->pid);
 	furca_pack_text(&pk, "isolation");
@@ -153,6 +153,8 @@ static void send_cloned(struct furca_host *host, uint64_t call, const struct fur
 	furca_host_pack_uint(&pk, "bytes_shared", report->bytes_shared);
 	furca_host_pack_uint(&pk, "threads", report->threads);
 	furca_host_pack_uint(&pk, "parked", report->parked);
+	furca_pack_text(&pk, "outside");
+	furca_pack_bool(&pk, report->outside);
 	int r = try_frame(host, offset, &pidfd, 1);
 	if (r == -ETOOMANYREFS) {
 		/* Too many descriptors of this user are on their way to be received. */

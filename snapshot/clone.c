@@ -545,6 +545,8 @@ int furca_clone(const struct furca_clone_args *args, struct furca_clone_report *
 		r = make(&now, true, ret, ret_pidfd, &later);
 	}
 	release_lock();
+	if (r >= 0)
+		ret->outside = now.cell != args->cell;
 	if (r < 0 && err && !err->code)
 		*err = first;
 	return r;

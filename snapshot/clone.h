@@ -97,6 +97,7 @@ struct furca_clone_report {
 	unsigned threads, parked;	       /* threads of the clone, and how many of them are parked */
 	int64_t freeze_us, clone_us, isolate_us, thaw_us;
 	uint64_t bytes_shared; /* resident bytes at the time of the clone, 0 if not known */
+	bool outside;	       /* a cell was given, and could not be used */
 };
 
 /*

@@ -58,6 +58,7 @@
  *                                        hinders it, the "process" itself or a "barrier"
  *             isolation: {str: str}      guarantee -> mechanism or "none", for a copy
  *             freeze_us clone_us isolate_us: uint  bytes_shared: uint  threads: uint
+ *             outside: bool              of the cell that CLONE brought, which could not be used
  *             descriptors: [pidfd] of the clone, none with error
  *   INSPECTED state: any                 as inspect_session has it
  *   PAGES     written: bin  mapped: bin  lists of snapshot/pages.h, of a RUN with `faults` that took more

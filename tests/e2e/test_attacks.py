@@ -486,3 +486,14 @@ def test_a_child_that_a_timeout_met_before_its_program_began(client, engine):
                            " time.sleep(0.5)", session_name="s", state_mode="stateful", timeout_s=0.5)
     assert answer["error_type"] == "timeout", answer
     assert eventually(lambda: not left_of(engine, "sleep 76.155")), left_of(engine, "sleep 76.155")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_a_copy_that_cannot_be_in_its_cell_leaves_no_process(client, engine):
+    """The engine took it for one in the cell, whose end would end them."""
+    made = client.python("import ctypes, os; ctypes.CDLL(None).unshare(0x40000000)", session_name="s", state_mode="stateful")
+    if made["result"] != 0:
+        pytest.skip("no network namespaces here")
+    look = client.python("os.spawnvp(os.P_NOWAIT, 'setsid', ['setsid', 'sleep', '75.155'])", session_name="s", state_mode="read_only")
+    assert look["ok"] and look["isolation"]["processes"] != "pid namespace", look
+    assert eventually(lambda: not left_of(engine, "sleep 75.155")), left_of(engine, "sleep 75.155")
