@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "bridge/wire/lane.h"
@@ -26,6 +28,7 @@
 #include "base/banned.h"
 
 #define MAX_DESCRIPTORS 65536
+#define SURFACE_ENDS_MS 2000
 
 void furca_engine_answer_with(struct furca_engine *engine, furca_client_id client, uint64_t msgid,
 			      const struct furca_buf *buf, struct furca_fd *memory)
@@ -119,6 +122,18 @@ static int make_dirs(struct furca_engine *engine, struct furca_err *err)
 	return 0;
 }
 
+/* It ends whatever is below it still, as it would if this process died, and then itself: killed, it would leave that to the machine's init. */
+static void end_surface(struct furca_init *surface)
+{
+	struct pollfd ended = {.events = POLLIN};
+
+	if (!surface)
+		return;
+	ended.fd = surface->proc.pidfd.n;
+	(void)shutdown(surface->control.fd.n, SHUT_RDWR); /* closed, the ring would still hold it */
+	(void)poll(&ended, 1, SURFACE_ENDS_MS);
+}
+
 static void engine_free(struct furca_engine *engine)
 {
 	furca_loop_drop(engine->loop, &engine->stop_op);
@@ -126,6 +141,7 @@ static void engine_free(struct furca_engine *engine)
 	furca_loop_drop(engine->loop, &engine->watch_op);
 	furca_kept_free(engine);
 	furca_cells_free(engine->cells);
+	end_surface(engine->surface);
 	furca_init_unref(engine->surface);
 	furca_ops_free(engine->capability_calls);
 	furca_ops_free(engine->object_calls);

@@ -497,3 +497,19 @@ def test_a_copy_that_cannot_be_in_its_cell_leaves_no_process(client, engine):
     look = client.python("os.spawnvp(os.P_NOWAIT, 'setsid', ['setsid', 'sleep', '75.155'])", session_name="s", state_mode="read_only")
     assert look["ok"] and look["isolation"]["processes"] != "pid namespace", look
     assert eventually(lambda: not left_of(engine, "sleep 75.155")), left_of(engine, "sleep 75.155")
+
+
+def test_the_end_of_the_engine_ends_what_has_lost_its_mark(new_engine):
+    """The init that would have ended it was killed first."""
+    engine = new_engine()
+    client = engine.client()
+    client.python("import os, resource, time\n"
+                  "if os.fork() == 0:\n"
+                  " os.setsid()\n"
+                  " limit = resource.getrlimit(resource.RLIMIT_RTTIME)[1]\n"
+                  " resource.setrlimit(resource.RLIMIT_RTTIME, (limit - 10**9, limit - 10**9))\n"
+                  " os.execv('/bin/sleep', ['sleep', '74.155'])\n", session_name="s", state_mode="stateful")
+    assert eventually(lambda: left_of(engine, "sleep 74.155"))
+    client.call("close_session", session_name="s")
+    assert engine.stop() == 0
+    assert eventually(lambda: not left_of(engine, "sleep 74.155"), 2), left_of(engine, "sleep 74.155")
