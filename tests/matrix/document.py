@@ -34,6 +34,10 @@ cannot have them is refused.
 
 Without namespaces also: {alone}. (The engine ends the processes that a call leaves behind.)
 
+A process that the session gave a userfaultfd of its memory to, with events of forks (`UFFD_FEATURE_EVENT_FORK`), is told of each clone and serves its page
+faults there; where it does not read, the clone waits until the call's time is over. A userfaultfd that the session itself holds refuses the call. Counters that
+inherit (`perf stat -p`) count a copy as well.
+
 Another process that holds a lease on a file (`F_SETLEASE`) is told when a call opens the file, as by any reader, and the open waits until it yields.
 
 Not state, and not stopped: the time that a call takes, memory and processor that it uses, the page cache.
