@@ -28,6 +28,7 @@ NOT_HERE = {
     "Environment %llu is in use": "test_operators_suggestions",
     "there is no cell, and Landlock": "test_a_barrier_that_cannot_be_had",
     "the barrier '%s' is required": "test_a_barrier_that_cannot_be_had",
+    "the process shares memory that the kernel does not let": "memfd_secret, which most kernels have switched off (test_attacks)",
     "the copy could not %s": "a failure of the machine",
     "the cell has ended": "a failure of the machine",
     "cannot start a process for the copy": "a limit of the machine (the black-box case C233)",
