@@ -106,5 +106,5 @@ check-clones: all $(check_PROGRAMS)
 	FURCA_TEST_MINUTES=0 FURCA_TEST_N=1000 FURCA_STRESS_S=30 $(MAKE) $(AM_MAKEFLAGS) check-TESTS TESTS='$(clone_tests) tests/stress/clone_stress'
 # Libraries with pools of threads, from the index: 200 read-only calls of each (half an hour, 1 GB).
 check-libraries: all
-	FURCA_SLOW=1 FURCA_LIBRARY_CALLS=200 FURCA_TEST_SECONDS=3000 FURCA_E2E_MINUTES=0 $(AM_TESTS_ENVIRONMENT) $(SHELL) $(srcdir)/tests/e2e/run.sh $(srcdir)/tests/e2e/test_libraries.py
+	$(AM_TESTS_ENVIRONMENT) FURCA_SLOW=1 FURCA_LIBRARY_CALLS=200 FURCA_TEST_SECONDS=3000 FURCA_E2E_MINUTES=0 $(SHELL) $(srcdir)/tests/e2e/run.sh $(srcdir)/tests/e2e/test_libraries.py
 .PHONY: check-clones check-libraries
