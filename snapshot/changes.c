@@ -228,14 +228,17 @@ static void entry(struct listing *listing, int upper, int lower, const char *nam
 		if (S_ISCHR(up.st_mode) && up.st_rdev == makedev(0, 0)) { /* a whiteout */
 			if (below)
 				tell(listing, FURCA_CHANGE_DELETED);
-		} else if (!below && S_ISDIR(up.st_mode)) {
-			added(listing, upper, name, depth);
-		} else if (!below) {
-			tell(listing, FURCA_CHANGE_ADDED);
+		} else if (!below || S_ISDIR(up.st_mode) != S_ISDIR(low.st_mode)) {
+			if (below)
+				tell(listing, FURCA_CHANGE_DELETED);
+			if (S_ISDIR(up.st_mode))
+				added(listing, upper, name, depth);
+			else
+				tell(listing, FURCA_CHANGE_ADDED);
 		} else {
 			if (!same_file(listing, upper, &up, lower, &low, name))
 				tell(listing, FURCA_CHANGE_MODIFIED);
-			if (S_ISDIR(up.st_mode) && S_ISDIR(low.st_mode))
+			if (S_ISDIR(up.st_mode))
 				merged(listing, upper, lower, name, depth);
 		}
 	}

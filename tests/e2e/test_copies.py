@@ -111,6 +111,8 @@ UNSEEN = {  # what sizes, times and the number of files do not tell of; `{top}`:
     "replaced by the same": (BACK % ("open('t', 'w').write('content')", "t") + "; os.rename('t', 'c')", {}),
     "attribute": ("os.setxattr('c', 'user.a', b'1')", {"modified": {"c"}}),
     "attribute of a directory": ("os.setxattr('empty', 'user.a', b'1')", {"modified": {"empty"}}),
+    "directory for a file": ("os.unlink('c'); os.makedirs('c/d'); open('c/d/f', 'w').close()", {"deleted": {"c"}, "added": {"c", "d", "f"}}),
+    "file for a directory": ("os.rmdir('empty'); open('empty', 'w').close()", {"deleted": {"empty"}, "added": {"empty"}}),
     "hard link": ("os.link('c', 't')", {"added": {"t"}}),
     "target of a link": ("s = os.lstat('l'); os.unlink('l'); os.symlink('e', 'l'); os.utime('l', ns=(s.st_atime_ns, s.st_mtime_ns), follow_symlinks=False)",
                          {"modified": {"l"}}),
