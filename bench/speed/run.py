@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -41,26 +42,31 @@ def records(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()] if os.path.exists(path) else []
 
 
-def run_program(name, folder, path):
+def run_child(name, argv, path):
+    """Output goes through a pipe, as a session's does: a file that stands there would be copied up for each copy that a benchmark makes of itself."""
     print("\n== " + name, flush=True)
     begun = time.time()
-    try:
-        status = subprocess.run([os.path.join(folder, PREFIX + name)], env={**os.environ, "FURCA_BENCH_JSON": path}, timeout=LIMIT_S).returncode
-    except subprocess.TimeoutExpired:
-        status = -1
-    return {"name": name, "status": status, "seconds": round(time.time() - begun, 1)}
+    with subprocess.Popen(argv, env={**os.environ, "FURCA_BENCH_JSON": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
+        limit = threading.Timer(LIMIT_S, child.kill)
+        limit.start()
+        try:
+            for line in child.stdout:
+                print(line.decode(errors="replace"), end="", flush=True)
+        finally:
+            limit.cancel()
+            if sys.exc_info()[0]:
+                child.kill()
+    return {"name": name, "status": child.returncode, "seconds": round(time.time() - begun, 1)}
+
+
+def run_program(name, folder, path):
+    return run_child(name, [os.path.join(folder, PREFIX + name)], path)
 
 
 def run_topic(name, python, path):
     """In a process of its own, by the Python that has the peers."""
-    print("\n== " + name, flush=True)
-    begun = time.time()
     code = "import sys; sys.path[:0] = %r; import topics; sys.exit(topics.TOPICS[%r](sys.executable))" % ([str(HERE), str(HERE.parent / "safety")], name)
-    try:
-        status = subprocess.run([python, "-c", code], env={**os.environ, "FURCA_BENCH_JSON": path}, timeout=LIMIT_S).returncode
-    except subprocess.TimeoutExpired:
-        status = -1
-    return {"name": name, "status": status, "seconds": round(time.time() - begun, 1)}
+    return run_child(name, [python, "-c", code], path)
 
 
 def topic_names():
