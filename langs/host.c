@@ -269,7 +269,7 @@ static void committed(struct furca_host *host, const struct furca_frame_view *fr
 
 	(void)furca_map_bool(frame->body, "huge", &huge);
 	furca_hot_commit(&host->hot);
-	furca_upkeep_commit(&host->upkeep, report->clone_us, huge);
+	furca_upkeep_commit(&host->upkeep, report->bytes_shared, report->clone_us, huge);
 }
 
 static void handle_clone(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds,

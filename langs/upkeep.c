@@ -9,7 +9,9 @@
 
 #include "base/banned.h"
 
-#define SMALL_US 500	  /* the clone of a process without much memory; there is nothing to gain */
+#define SMALL_US 500 /* the clone of a process without much memory; there is nothing to gain */
+/* Below that a clone that took longer shows a busy machine, and what such a session shares with its zygote stays shared. */
+#define SMALL_BYTES ((uint64_t)100 << 20)
 #define CREDIT_US 2000000 /* at most */
 enum {
 	STEP_US = 2000, /* before the last pages of a step */
@@ -23,9 +25,9 @@ void furca_upkeep_init(struct furca_upkeep *upkeep)
 	upkeep->off = (wanted && !strcmp(wanted, "0")) || !furca_huge_wanted();
 }
 
-void furca_upkeep_commit(struct furca_upkeep *upkeep, int64_t clone_us, bool allowed)
+void furca_upkeep_commit(struct furca_upkeep *upkeep, uint64_t bytes, int64_t clone_us, bool allowed)
 {
-	if (clone_us > SMALL_US)
+	if (bytes >= SMALL_BYTES && clone_us > SMALL_US)
 		upkeep->credit_us = FURCA_MIN(upkeep->credit_us + clone_us - SMALL_US, (int64_t)CREDIT_US);
 	if (upkeep->rest > 0)
 		upkeep->rest--;

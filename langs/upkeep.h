@@ -3,8 +3,8 @@
  * 512 times as many entries of page tables there. Memory that has stopped changing is joined again while the session waits for its next call: it costs 0.5 ms
  * and a copy for each 2 MB, which snapshots share no longer, so it is worth it where many clones follow.
  *
- * It never takes longer than the clones before it took too long: the time that each snapshot's clone took beyond that of a small process is what may be spent.
- * The engine says at each commit whether memory allows. The host calls these on the thread that serves.
+ * It never takes longer than the clones before it took too long: the time that each snapshot's clone took beyond that of a small process is what may be
+ * spent. Processes of less than 100 MB do without. The engine says at each commit whether memory allows. The host calls these on the thread that serves.
  */
 #pragma once
 
@@ -28,8 +28,8 @@ struct furca_upkeep {
 /* Once, in a host that is not cloned yet: whether this machine and FURCA_HUGE_PAGES want them. */
 void furca_upkeep_init(struct furca_upkeep *upkeep);
 
-/* A snapshot was cloned, which took so long. */
-void furca_upkeep_commit(struct furca_upkeep *upkeep, int64_t clone_us, bool allowed);
+/* A snapshot was cloned, which took so long; `bytes` of memory are shared with it. */
+void furca_upkeep_commit(struct furca_upkeep *upkeep, uint64_t bytes, int64_t clone_us, bool allowed);
 
 /* How long to wait idle before the next step, in ms; -1: there is nothing to do. */
 int furca_upkeep_wait(const struct furca_upkeep *upkeep);
