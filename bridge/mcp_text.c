@@ -28,7 +28,8 @@ static void write_state(struct furca_buf *out, struct furca_view map)
 	if (!furca_map_text(map, "state", &state))
 		return;
 	if (furca_view_is(state, "rolled_back"))
-		(void)furca_buf_append_text(out, "[state: rolled_back: the session was taken back to the last state that was kept]\n");
+		(void)furca_buf_append_text(
+			out, "[state: rolled_back: the session was taken back to the last state that was kept]\n");
 	else if (furca_view_is(state, "lost"))
 		(void)furca_buf_append_text(out, "[state: lost: the session is empty]\n");
 	else if (!ok && furca_view_is(state, "committed"))
