@@ -1,4 +1,3 @@
-#include "engine/operation.h"
 #include "engine/session.h"
 
 #include <assert.h>
@@ -12,6 +11,7 @@
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/lost.h"
+#include "engine/operation.h"
 
 #include "base/banned.h"
 
@@ -255,13 +255,19 @@ static bool told_of_loss(struct furca_session *s, struct furca_call *call)
 	return true;
 }
 
+/* Whether the newest commit is of the present state; it may be under way still. */
+static bool is_kept(const struct furca_session *s)
+{
+	return s->top && s->top->version == s->version;
+}
+
 /* A call that must be able to be rolled back does not run on a state that cannot be kept. */
 static bool cannot_roll_back(struct furca_session *s, struct furca_call *call)
 {
 	char text[FURCA_ERR_TEXT_MAX + 128];
 	const struct furca_err *why = &s->why_unkept;
 
-	if (!call->plan.rollback || (s->top && s->top->version == s->version))
+	if (!call->plan.rollback || is_kept(s))
 		return false;
 	furca_call_fail(
 		call, furca_err_type(why->code),
@@ -310,16 +316,13 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
  */
 static bool may_run(struct furca_session *s, struct furca_call *call)
 {
-	bool kept = s->top && s->top->version == s->version;
-
-	if (call->plan.rollback && !call->committed_first && !furca_commit_waits(s) && !kept) {
+	if (call->plan.rollback && !call->committed_first && !furca_commit_waits(s) && !is_kept(s)) {
 		call->committed_first = true;
 		furca_commit_make(s, true);
-		kept = s->top && s->top->version == s->version;
 	}
 	furca_commit_again(s);
 	/* What it is to be rolled back to must stand: whether the clone succeeds is not known before. */
-	if (call->plan.rollback && kept && !s->top->standing)
+	if (call->plan.rollback && is_kept(s) && !s->top->standing)
 		return false;
 	return !furca_commit_waits(s);
 }
