@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -57,10 +56,7 @@ static int make_cell(unsigned namespaces, struct furca_fd ret[2], struct furca_n
 			ret[i] = furca_fd_take(&fds[i]);
 		furca_fds_done(fds, n);
 	} while (frame.number != FURCA_INIT_CELL_READY);
-	struct furca_value known;
-	if (furca_map_get(frame.body, "namespaces", &known) && known.kind == FURCA_BIN &&
-	    furca_view_size(known.bytes) == sizeof(*ret_known))
-		memcpy(ret_known, known.bytes.at, sizeof(*ret_known));
+	(void)furca_map_struct(frame.body, "namespaces", ret_known, sizeof(*ret_known));
 	return ret[0].n >= 0 ? 0 : furca_bench_copy_complain("a cell cannot be made here");
 }
 

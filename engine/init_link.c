@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bridge/wire/limits.h"
 #include "engine/engine_private.h"
@@ -117,11 +116,7 @@ static void on_cell(struct furca_init *init, struct furca_init_request *q, const
 			(void)furca_fail(&err, FURCA_E_MEMORY, 0, "no memory for a cell");
 	}
 	if (cell) {
-		struct furca_value namespaces;
-
-		if (furca_map_get(frame->body, "namespaces", &namespaces) && namespaces.kind == FURCA_BIN &&
-		    furca_view_size(namespaces.bytes) == sizeof(cell->namespaces))
-			memcpy(&cell->namespaces, namespaces.bytes.at, sizeof(cell->namespaces));
+		(void)furca_map_struct(frame->body, "namespaces", &cell->namespaces, sizeof(cell->namespaces));
 		(void)furca_map_uint(frame->body, "held", &held);
 		cell->held = (unsigned)held;
 		cell->parent = furca_init_ref(init);

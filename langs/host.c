@@ -9,12 +9,12 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "bridge/wire/frame.h"
 #include "bridge/wire/host.h"
 #include "bridge/wire/lane.h"
@@ -158,7 +158,7 @@ static void send_cloned(struct furca_host *host, uint64_t call, const struct fur
 	int r = try_frame(host, offset, &pidfd, 1);
 	if (r == -ETOOMANYREFS) {
 		/* Too many descriptors of this user are on their way to be received. */
-		(void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+		(void)furca_proc_signal(&(struct furca_proc){report->pid, {pidfd}}, SIGKILL);
 		(void)furca_fail_suggest(&err, FURCA_E_MEMORY, ETOOMANYREFS,
 					 "Receive or close what was sent through sockets, then try again.",
 					 "the clone cannot be handed to the engine");
@@ -232,7 +232,6 @@ static void set_label(const struct furca_frame_view *frame)
 static void clone_args(struct furca_host *host, const struct furca_frame_view *frame, struct furca_clone_args *ret)
 {
 	static struct furca_namespaces namespaces;
-	struct furca_value known;
 	uint64_t number;
 
 	if (furca_map_uint(frame->body, "role", &number))
@@ -241,11 +240,8 @@ static void clone_args(struct furca_host *host, const struct furca_frame_view *f
 		ret->barriers = (unsigned)number;
 	if (furca_map_uint(frame->body, "required", &number))
 		ret->required = (unsigned)number;
-	if (furca_map_get(frame->body, "namespaces", &known) && known.kind == FURCA_BIN &&
-	    furca_view_size(known.bytes) == sizeof(namespaces)) {
-		memcpy(&namespaces, known.bytes.at, sizeof(namespaces));
+	if (furca_map_struct(frame->body, "namespaces", &namespaces, sizeof(namespaces)))
 		ret->namespaces = &namespaces;
-	}
 	ret->park = ret->role == FURCA_CLONE_COPY ? host->lang->park : NULL;
 	ret->park_data = host->data;
 }

@@ -370,6 +370,16 @@ bool furca_map_uint(struct furca_view map, const char *key, uint64_t *ret)
 	return true;
 }
 
+bool furca_map_struct(struct furca_view map, const char *key, void *ret, size_t size)
+{
+	struct furca_value v;
+
+	if (!furca_map_get(map, key, &v) || v.kind != FURCA_BIN || furca_view_size(v.bytes) != size)
+		return false;
+	memcpy(ret, v.bytes.at, size);
+	return true;
+}
+
 bool furca_map_int(struct furca_view map, const char *key, int64_t *ret)
 {
 	struct furca_value v;

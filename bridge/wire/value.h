@@ -129,6 +129,8 @@ bool furca_map_uint(struct furca_view map, const char *key, uint64_t *ret);
 bool furca_map_int(struct furca_view map, const char *key, int64_t *ret);
 bool furca_map_float(struct furca_view map, const char *key, double *ret); /* also from integers */
 bool furca_map_bool(struct furca_view map, const char *key, bool *ret);
+/* A bin of exactly `size` bytes, as a struct that goes between processes of one machine; nothing is written where it is another. */
+bool furca_map_struct(struct furca_view map, const char *key, void *ret, size_t size);
 
 /* Whether the bytes are the text. */
 bool furca_view_is(struct furca_view view, const char *text);
