@@ -111,6 +111,9 @@ void furca_call_operation(struct furca_engine *engine, enum furca_method method,
 /* Not an execute or call_function: inspect_session, undo, checkpoint, restore, branch_session. */
 bool furca_call_is_operation(const struct furca_call *call);
 
+/* An operation's time from its beginning: a process that runs bounds what it is asked for to less. */
+#define FURCA_OPERATION_US 30000000
+
 /* It has that long from now on, or the default time where that is less. */
 void furca_call_bound(struct furca_call *call, int64_t us);
 

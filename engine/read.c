@@ -285,6 +285,8 @@ static void leave_queue(struct furca_session *s, struct furca_call *call)
 	(void)furca_buf_append(&call->suggestion, s->note.data,
 			       s->note.len); /* what was lost; the next stateful call is told too */
 	call->own_host = true;
+	if (call->method == FURCA_METHOD_inspect_session)
+		furca_call_bound(call, FURCA_OPERATION_US);
 }
 
 static void cell_made(void *owner, struct furca_init *cell, const struct furca_err *err)

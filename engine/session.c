@@ -15,8 +15,7 @@
 
 #include "base/banned.h"
 
-#define MAX_ATTEMPTS 3	      /* clones tried, where the zygote dies before they stand */
-#define OPERATION_US 30000000 /* from its beginning: a process that runs bounds what it is asked for to less */
+#define MAX_ATTEMPTS 3 /* clones tried, where the zygote dies before they stand */
 
 static void pump(struct furca_session *session);
 
@@ -291,7 +290,7 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
 	furca_session_step(s, FURCA_EV_CALL);
 	s->running = call;
 	if (operation) {
-		furca_call_bound(call, OPERATION_US);
+		furca_call_bound(call, FURCA_OPERATION_US);
 		furca_operation_begin(s, call);
 		return;
 	}

@@ -5,6 +5,7 @@ in the engine, no process left, nothing in its log that a healthy engine does no
 test used and that still lives; one that the test killed is checked for what it left behind.
 """
 import re
+import time
 
 import pytest
 
@@ -29,6 +30,8 @@ class Watched:
         self.engine = Engine(*options, **keywords)
         self.log_seen = 0
         self.warm_up()
+        self.settled()
+        time.sleep(0.1)  # a pool is filled up a little after its first cell, when nothing shows yet that it will be
         self.settled()
         self.before = len(self.engine.descriptors())
 

@@ -232,6 +232,17 @@ def test_an_operation_does_not_wait_for_ever(new_engine, tmp_path):
     assert client.python("2", session_name="s", state_mode="stateful")["result"] == 2
 
 
+def test_an_inspection_does_not_wait_as_long_as_a_call(new_engine, tmp_path):
+    """It has no timeout_s of its own: once its clone is asked for it has 30 s, whatever code may take."""
+    config = tmp_path / "config"
+    config.write_text('{"timeout_s": 120, "snapshots": "off"}')
+    client = new_engine("--config", str(config)).client()
+    stopped_session(client)
+    began = time.monotonic()
+    answer = client.call("inspect_session", language="python", session_name="s", timeout=60)
+    assert answer["error_type"] == "timeout" and 25 < time.monotonic() - began < 50, answer
+
+
 def test_a_refused_call_takes_no_name_that_others_go_by(client):
     """The host refuses it, and the name that it gave the session went, under which another call had been answered meanwhile."""
     client.bash("x=1", session_id=0, state_mode="stateful")
