@@ -121,12 +121,20 @@ static bool deliver(struct furca_stream *s)
 	return !s->ended;
 }
 
+/* What one receive may take: the rest of a large frame at once, but of what the group may still hold only a little more, to see that it is over. */
+static size_t wanted(const struct furca_stream *s)
+{
+	size_t want = s->need > s->in.len ? FURCA_MAX(s->need - s->in.len, READ_SIZE) : READ_SIZE;
+	size_t room = s->group && s->group->max > s->group->held ? s->group->max - s->group->held : 0;
+
+	return s->group ? FURCA_MIN(want, room + READ_SIZE) : want;
+}
+
 /* One recvmsg. 1 where there may be more, 2 where it took all there was, 0 where there is nothing now, or -errno; -EPIPE at the end of file. */
 static int read_some(struct furca_stream *s)
 {
-	size_t want = s->need > s->in.len ? FURCA_MAX(s->need - s->in.len, READ_SIZE) : READ_SIZE;
 	struct furca_fd fds[FURCA_FDS_MAX];
-	size_t n_fds = FURCA_COUNT(fds);
+	size_t want = wanted(s), n_fds = FURCA_COUNT(fds);
 
 	if (furca_buf_reserve(&s->in, want) < 0)
 		return -ENOMEM;
