@@ -237,7 +237,7 @@ static int sub_mount(const char *dev, const char *name, const char *type, unsign
 		return -errno;
 	if (strcmp(name, "shm") == 0)
 		(void)chmod(path, 01777);
-	return type && mount("furca", path, type, flags | MS_NOSUID | MS_NODEV, options) < 0 ? -errno : 0;
+	return type && mount("furca", path, type, flags | MS_NOSUID, options) < 0 ? -errno : 0;
 }
 
 static int write_mark(const char *dev, const struct furca_dev *how)
@@ -256,13 +256,13 @@ int furca_mount_dev(const char *dev, const struct furca_dev *how, struct furca_e
 	if (mount("furca", dev, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=64") < 0)
 		return furca_fail(err, FURCA_E_ISOLATION, errno, "cannot mount a private /dev");
 	r = fill_dev(dev, how);
-	/* devpts may be refused; then there are no new terminals in the cell. */
+	/* devpts may be refused; then there are no new terminals in the cell. With MS_NODEV none could be opened: its ptmx is a device. */
 	if (r == 0 && sub_mount(dev, "pts", "devpts", MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") < 0)
 		r = sub_mount(dev, "pts", NULL, 0, NULL);
 	if (r == 0)
-		r = sub_mount(dev, "shm", how->own_shm ? "tmpfs" : NULL, 0, "mode=1777,size=1g");
+		r = sub_mount(dev, "shm", how->own_shm ? "tmpfs" : NULL, MS_NODEV, "mode=1777,size=1g");
 	if (r == 0)
-		r = sub_mount(dev, "mqueue", how->mqueue ? "mqueue" : NULL, MS_NOEXEC, NULL);
+		r = sub_mount(dev, "mqueue", how->mqueue ? "mqueue" : NULL, MS_NODEV | MS_NOEXEC, NULL);
 	if (r == 0)
 		r = write_mark(dev, how);
 	if (r < 0)

@@ -240,6 +240,18 @@ import socket; srv = socket.create_server(('127.0.0.1', 0)); c = socket.create_c
     assert do(client, "print(loop.run_until_complete(later(5)))")["stdout"] == "5\n"
 
 
+@pytest.mark.parametrize("wrap", [[], ["unshare", "-r"]], ids=["root", "unshare -r"])
+def test_new_terminals_can_be_had(new_engine, wrap):
+    """The cell's own: its devpts was mounted so that no device could be opened on it, ptmx neither."""
+    client = new_engine(wrap=wrap).client()
+    do(client, "import os, pty; before = os.openpty()")
+    answer = read(client, "first, second = os.openpty(); print(os.ttyname(second)); os.write(second, b'through'); print(os.read(first, 100)); "
+                          "pty.spawn(['sh', '-c', 'tty'])")
+    name, through, tty = answer["stdout"].split()
+    assert name.startswith("/dev/pts/") and through == "b'through'" and tty.startswith("/dev/pts/") and tty != name, answer
+    assert do(client, "os.ttyname(before[1]).startswith('/dev/pts/')")["result"] is True
+
+
 def test_subprocess_pipes_of_the_session_end_when_it_closes_them(client):
     do(client, "import subprocess; p = subprocess.Popen(['sort'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True); p.stdin.write('b\\na\\n'); p.stdin.flush()")
     answer = read(client, "try:\n    p.stdin.write('c\\n'); p.stdin.flush(); print('wrote')\nexcept OSError as e: print(e.strerror)")
