@@ -18,6 +18,7 @@
 #include "base/banned.h"
 
 #define SPARE 256		/* descriptors that may be opened between planning and the census */
+#define FEW 256			/* descriptors, for comparing each with each */
 #define F_DUPFD_SAME (1024 + 3) /* F_DUPFD_QUERY, Linux 6.10: whether two numbers share one description */
 
 struct dirent_raw {
@@ -105,7 +106,8 @@ int furca_fds_plan(struct furca_fds *fds, const int *keep, size_t n_keep, const 
 	long r = each_listed(fds, fds->listing, count_one);
 	fds->room += SPARE;
 	fds->entries = r < 0 ? NULL : calloc(fds->room, sizeof(*fds->entries));
-	if (!fds->entries)
+	fds->order = r < 0 ? NULL : calloc(fds->room, sizeof(*fds->order));
+	if (!fds->entries || !fds->order)
 		return furca_fail(err, FURCA_E_MEMORY, r < 0 ? (int)-r : ENOMEM,
 				  "cannot plan the descriptors of a clone");
 	return 0;
@@ -119,9 +121,11 @@ void furca_fds_free(struct furca_fds *fds)
 		(void)close(fds->netlink);
 	fds->listing = fds->netlink = -1;
 	free(fds->entries);
+	free(fds->order);
 	free(fds->keep);
 	free(fds->drop);
 	fds->entries = NULL;
+	fds->order = NULL;
 	fds->keep = fds->drop = NULL;
 }
 
@@ -257,11 +261,9 @@ static bool same_description(int pid, int a, int b)
 	return r >= 0 ? r == 1 : furca_raw(SYS_kcmp, pid, pid, KCMP_FILE, a, b) == 0;
 }
 
-/* Finds numbers that share one description. Only those of one inode and the same flags can. */
-static void group(struct furca_fds *fds)
+/* Each with each, which for a few is the least. */
+static void group_pairs(struct furca_fds *fds, int pid)
 {
-	int pid = (int)furca_raw(SYS_getpid);
-
 	for (size_t i = 0; i < fds->n; i++) {
 		struct furca_fds_entry *e = &fds->entries[i];
 
@@ -276,6 +278,93 @@ static void group(struct furca_fds *fds)
 			}
 		}
 	}
+}
+
+/* The kernel has an order of descriptions. -1, 0, 1, or 2 where it does not tell. */
+static int compare_descriptions(int pid, const struct furca_fds_entry *a, const struct furca_fds_entry *b)
+{
+	if (a->kind != b->kind)
+		return a->kind < b->kind ? -1 : 1;
+	if (a->ino != b->ino)
+		return a->ino < b->ino ? -1 : 1;
+	if (a->dev != b->dev)
+		return a->dev < b->dev ? -1 : 1;
+	if (a->flags != b->flags)
+		return a->flags < b->flags ? -1 : 1;
+	long r = furca_raw(SYS_kcmp, pid, pid, KCMP_FILE, a->fd, b->fd);
+
+	return r == 0 ? 0 : r == 1 ? -1 : r == 2 ? 1 : 2;
+}
+
+/* As compare_descriptions, the lower number first among those of one description. */
+static int compare_places(struct furca_fds *fds, int pid, int a, int b)
+{
+	int r = compare_descriptions(pid, &fds->entries[a], &fds->entries[b]);
+
+	return r ? r : a < b ? -1 : a > b;
+}
+
+/* Lets what is at `at` of a heap of `n` sink to its place. False where the kernel does not tell the order. */
+static bool sink(struct furca_fds *fds, int pid, size_t at, size_t n)
+{
+	int *order = fds->order;
+
+	for (size_t child; (child = 2 * at + 1) < n; at = child) {
+		int r = child + 1 < n ? compare_places(fds, pid, order[child], order[child + 1]) : 1;
+
+		if (r == 2)
+			return false;
+		if (r < 0)
+			child++;
+		r = compare_places(fds, pid, order[at], order[child]);
+		if (r == 2)
+			return false;
+		if (r > 0)
+			break;
+		int low = order[at];
+		order[at] = order[child];
+		order[child] = low;
+	}
+	return true;
+}
+
+/* Sorted, so that those of one description stand side by side. False where that cannot be had. */
+static bool group_sorted(struct furca_fds *fds, int pid)
+{
+	int *order = fds->order;
+
+	for (size_t i = 0; i < fds->n; i++)
+		order[i] = (int)i;
+	for (size_t i = fds->n / 2; i-- > 0;)
+		if (!sink(fds, pid, i, fds->n))
+			return false;
+	for (size_t n = fds->n; n-- > 1;) {
+		int highest = order[0];
+
+		order[0] = order[n];
+		order[n] = highest;
+		if (!sink(fds, pid, 0, n))
+			return false;
+	}
+	for (size_t i = 0; i < fds->n; i++) {
+		struct furca_fds_entry *e = &fds->entries[order[i]];
+		const struct furca_fds_entry *before = i > 0 ? &fds->entries[order[i - 1]] : NULL;
+		int r = before && e->kind != FURCA_FDS_KEEP ? compare_descriptions(pid, before, e) : 1;
+
+		if (r == 2)
+			return false;
+		e->first = r == 0 ? before->first : order[i];
+	}
+	return true;
+}
+
+/* Finds numbers that share one description. Only those of one inode and the same flags can. */
+static void group(struct furca_fds *fds)
+{
+	int pid = (int)furca_raw(SYS_getpid);
+
+	if (fds->n <= FEW || !group_sorted(fds, pid))
+		group_pairs(fds, pid);
 }
 
 /* Terminals have two ends, and one sees that the other was closed. */

@@ -75,6 +75,7 @@ struct furca_fds {
 	/* filled here */
 	unsigned buried, copied;
 	struct furca_fds_entry *entries;
+	int *order; /* room to sort them in */
 	size_t n, room;
 	int *keep; /* sorted */
 	size_t n_keep;
