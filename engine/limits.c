@@ -18,6 +18,7 @@
 #include "base/banned.h"
 
 #define TAG_BASE ((rlim_t)1 << 61) /* microseconds: 73,000 years */
+#define HOST_FILES 128		   /* descriptors for a host, beyond what its code may have */
 #define PASSES 20
 #define PASS_US 5000
 
@@ -189,7 +190,7 @@ static uint64_t untouched(pid_t pid)
 	return read_statm(pid, &anonymous, &data) && data > anonymous ? data - anonymous : 0;
 }
 
-/* `soft` below the hard limit by `slack`, so that the process is told before it is ended. */
+/* `soft` below the hard limit by `slack`, so that the process is told before it is ended, or its host has something left (langs/room.h). */
 static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value, rlim_t slack)
 {
 	struct rlimit limit;
@@ -212,7 +213,7 @@ static int bound_all(pid_t pid, const struct furca_limits *limits)
 	if (r == 0)
 		r = bound(pid, RLIMIT_DATA, limits->memory_bytes ? limits->memory_bytes + untouched(pid) : 0, 0);
 	if (r == 0)
-		r = bound(pid, RLIMIT_NOFILE, limits->open_files, 0);
+		r = bound(pid, RLIMIT_NOFILE, limits->open_files, HOST_FILES);
 	return r;
 }
 

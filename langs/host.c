@@ -350,11 +350,30 @@ static void handle_warm(const struct furca_frame_view *frame)
 		furca_pages_take(list.bytes, true);
 }
 
+/* Code has opened all that the process may have: what needs more is refused, and the session goes on. True where that was so. */
+static bool without_descriptors(struct furca_host *host, const struct furca_frame_view *frame, size_t n_fds)
+{
+	struct furca_err err = FURCA_ERR_INIT;
+
+	if (frame->n_fds == 0 || n_fds > 0)
+		return false;
+	(void)furca_fail_suggest(&err, FURCA_E_CLONE, EMFILE,
+				 "Close files that are no longer needed, or raise the limit (RLIMIT_NOFILE).",
+				 "the process has as many descriptors open as it may have");
+	if (frame->number == FURCA_HOST_CLONE)
+		send_not_cloned(host, frame->call, &err);
+	else
+		furca_host_refuse(host, frame->call, &err);
+	return true;
+}
+
 static enum furca_host_next handle(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds,
 				   size_t n_fds)
 {
 	struct furca_err err = FURCA_ERR_INIT;
 
+	if (without_descriptors(host, frame, n_fds))
+		return FURCA_HOST_GO_ON;
 	switch ((int)frame->number) {
 	case FURCA_HOST_RUN:
 		furca_host_run(host, frame, fds, n_fds);
@@ -486,6 +505,7 @@ int furca_host_init(struct furca_host *host, const struct furca_host_lang *lang,
 				    .control = furca_fd_own(FURCA_HOST_CONTROL_FD),
 				    .capability = furca_fd_own(FURCA_HOST_CAPABILITY_FD)};
 	furca_host_be_self(host);
+	furca_room_reserve();
 	furca_upkeep_init(&host->upkeep);
 	r = furca_host_hide(&host->control);
 	if (!r)

@@ -21,6 +21,7 @@
 #include "bridge/wire/value.h"
 #include "langs/hot.h"
 #include "langs/output.h"
+#include "langs/room.h"
 #include "langs/upkeep.h"
 #include "snapshot/clone.h"
 #include "snapshot/pages.h"
@@ -130,6 +131,7 @@ struct furca_host {
 	struct furca_output output;
 	struct furca_hot hot; /* a session's */
 	struct furca_upkeep upkeep;
+	struct furca_room room;
 	struct furca_frame_reader in;
 	struct furca_buf out;
 };

@@ -27,6 +27,9 @@ void furca_host_send_frame(struct furca_host *host, size_t offset, const int *fd
 /* RUN: runs the code and answers DONE. Takes descriptors out of `fds`. */
 void furca_host_run(struct furca_host *host, const struct furca_frame_view *frame, struct furca_fd *fds, size_t n_fds);
 
+/* DONE for a call that the host itself could not begin. */
+void furca_host_refuse(struct furca_host *host, uint64_t call, const struct furca_err *err);
+
 static inline void furca_host_pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 {
 	furca_pack_text(pk, key);

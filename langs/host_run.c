@@ -117,8 +117,7 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 	furca_host_send_frame(host, offset, &done->memory.n, done->memory.n >= 0);
 }
 
-/* A call that the host itself could not begin. */
-static void send_failed(struct furca_host *host, uint64_t call, const struct furca_err *err)
+void furca_host_refuse(struct furca_host *host, uint64_t call, const struct furca_err *err)
 {
 	struct furca_host_done done = {.how = "exception", .exit_code = 1, .changed = false, .memory = FURCA_FD_NONE};
 
@@ -238,11 +237,11 @@ void furca_host_run(struct furca_host *host, const struct furca_frame_view *fram
 	if ((n_fds != 2 && !same) || host->parked) {
 		(void)furca_fail(&err, FURCA_E_PROTOCOL, 0,
 				 host->parked ? "a parked snapshot runs no code" : "a call needs two pipes");
-		send_failed(host, frame->call, &err);
+		furca_host_refuse(host, frame->call, &err);
 		return;
 	}
 	if (place_pipes(host, same ? NULL : fds, &err) < 0) {
-		send_failed(host, frame->call, &err);
+		furca_host_refuse(host, frame->call, &err);
 		return;
 	}
 	run_parse(frame, &run);
@@ -250,6 +249,7 @@ void furca_host_run(struct furca_host *host, const struct furca_frame_view *fram
 	run.output[0] = host->attached ? fds[0].n : -1;
 	run.output[1] = host->attached ? fds[1].n : -1;
 	host->read_only = run.read_only;
+	bool crowded = furca_room_give_back(&host->room);
 	if (host->role == FURCA_CLONE_COPY)
 		furca_clone_start_timers();
 	uint64_t faults = run.faults < UINT64_MAX ? page_faults() : 0;
@@ -257,6 +257,8 @@ void furca_host_run(struct furca_host *host, const struct furca_frame_view *fram
 	host->lang->run(host->data, &run, &done);
 	if (!furca_host_is_self(host))
 		_exit(done.exit_code & 0xff); /* the user's code forked, and its child ran off the end of the code */
+	if ((done.changed || crowded) && commits(host, &run))
+		furca_room_make(&host->room);
 	if (done.changed && commits(host, &run) && (!host->lang->may_hinder || host->lang->may_hinder(host->data)))
 		(void)furca_clone_hindered(&done.hindrance);
 	done.pages = run.faults < UINT64_MAX && page_faults() - faults > run.faults;

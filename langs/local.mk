@@ -5,7 +5,7 @@ libfurca_host_la_SOURCES = \
 	langs/host_attach.c langs/host_run.c \
 	langs/hot.c langs/hot.h \
 	langs/output.c langs/output.h \
-	langs/upkeep.c langs/upkeep.h
+	langs/room.c langs/room.h langs/upkeep.c langs/upkeep.h
 libfurca_host_la_LIBADD = libfurca-snapshot.la libfurca-wire.la libfurca-base.la $(MSGPACK_LIBS)
 
 # The table of languages, for the engine.

@@ -132,12 +132,14 @@ static int receive(int sock, struct furca_frame_reader *reader, size_t need, siz
 	int r = furca_buf_reserve(&reader->buf, want);
 	if (r < 0)
 		return r;
-	ssize_t n = furca_fd_recv(sock, reader->buf.data + have, want, reader->fds + reader->n_fds, &room);
+	bool cut;
+	ssize_t n = furca_fd_recv_cut(sock, reader->buf.data + have, want, reader->fds + reader->n_fds, &room, &cut);
 	if (n < 0)
 		return (int)n;
 	if (n == 0)
 		return have == 0 ? 0 : -EPROTO;
 	reader->n_fds += room;
+	reader->cut |= cut;
 	reader->buf.len += (size_t)n;
 	return 1;
 }
@@ -148,6 +150,10 @@ static int hand_out_fds(struct furca_frame_reader *reader, unsigned n, struct fu
 {
 	if (n == 0 && furca_frame_is_ahead(reader))
 		return 1;
+	if (n > 0 && reader->cut) {
+		reader->cut = false;
+		return 1;
+	}
 	if (n != reader->n_fds)
 		return furca_fail(err, FURCA_E_PROTOCOL, 0, "a frame announced %u descriptors and brought %zu", n,
 				  reader->n_fds);
@@ -189,6 +195,7 @@ void furca_frame_reader_clear(struct furca_frame_reader *reader)
 {
 	furca_fds_done(reader->fds, reader->n_fds);
 	reader->n_fds = 0;
+	reader->cut = false;
 	reader->used = 0;
 	furca_buf_clear(&reader->buf);
 }
@@ -207,6 +214,8 @@ int furca_frame_recv(int sock, struct furca_buf *buf, size_t max_bytes, struct f
 
 	furca_buf_clear(&reader.buf);
 	r = furca_frame_read(sock, &reader, 0, max_bytes, ret, fds, n_fds, err);
+	if (r == 1 && ret->n_fds > *n_fds)
+		r = furca_fail(err, FURCA_E_SYSTEM, EMFILE, "cannot receive a frame's descriptors");
 	*buf = reader.buf;
 	return r;
 }

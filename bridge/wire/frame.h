@@ -60,11 +60,13 @@ struct furca_frame_reader {
 	size_t used; /* bytes of it that belong to frames handed out */
 	struct furca_fd fds[FURCA_FDS_MAX];
 	size_t n_fds; /* of the one frame that is in `buf`, or begins there, and has some */
+	bool cut;     /* its descriptors did not come, for want of any left here */
 };
 
 /*
  * furca_frame_recv for a reader that goes on: takes up to `ahead` bytes (0: none past the frame) with one system call where none are left of the
- * last one, and makes none where a whole frame is left. The view points into the reader until the next call.
+ * last one, and makes none where a whole frame is left. The view points into the reader until the next call. Where this process has no descriptor left
+ * for those that come with a frame, *n_fds is 0 and ret->n_fds is not.
  */
 int furca_frame_read(int sock, struct furca_frame_reader *reader, size_t ahead, size_t max_bytes,
 		     struct furca_frame_view *ret, struct furca_fd *fds, size_t *n_fds, struct furca_err *err);

@@ -187,6 +187,64 @@ def test_files_keep_offsets_and_modes(client):
     assert do(client, "print(g.tell(), open('log').read().split(), open('data').read())")["stdout"] == "4 ['one'] 0123456789\n"
 
 
+def test_many_descriptors_keep_what_they_share(client):
+    """Numbers of one description are found by the kernel's order of them where there are many."""
+    do(client, """
+import os
+_ = open('data', 'w').write('x' * 1000)
+many = [os.open('data', os.O_RDONLY) for _ in range(600)]
+twins = {i: os.dup(many[i]) for i in range(0, 600, 7)}
+for i, fd in enumerate(many):
+    _ = os.read(fd, i)
+""")
+    answer = read(client, """
+assert all(os.lseek(fd, 0, 1) == i for i, fd in enumerate(many))
+_ = [os.read(fd, 1) for fd in many[::2]]
+assert all(os.lseek(fd, 0, 1) == i + (i % 2 == 0) for i, fd in enumerate(many))
+[i for i, fd in twins.items() if os.lseek(fd, 0, 1) != i + (i % 2 == 0)]
+""")
+    assert answer["result"] == [], answer
+
+
+OPEN_ALL = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (%s))
+opened = []
+try:
+    while True:
+        opened.append(os.open('/dev/null', os.O_RDONLY))
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_code_that_opens_all_it_may_keeps_its_session(client):
+    """The process ended: it could not receive the channels of its snapshot, nor the pipes of the next call."""
+    assert do(client, OPEN_ALL % "300, resource.getrlimit(resource.RLIMIT_NOFILE)[1]")["stdout"] == "Too many open files\n"
+    for n in range(3):
+        assert read(client, "len(opened) > 200 and resource.getrlimit(resource.RLIMIT_NOFILE)[0]")["result"] == 300
+        assert do(client, f"n = {n}; os.system('true'); resource.getrlimit(resource.RLIMIT_NOFILE)[0]")["result"] == 300
+    assert client.call("undo", language="python", session_name="s")["ok"]
+    assert do(client, "n")["result"] == 1
+    answer = client.execute("import signal; os.kill(os.getpid(), signal.SIGKILL)", state_mode="stateful", session_name="s")
+    assert answer["state"] == "rolled_back" and do(client, "n")["result"] == 1
+    do(client, "for fd in opened: os.close(fd)")
+    assert read(client, "open('/dev/null').read()")["result"] == ""
+
+
+def test_where_no_descriptor_can_be_had_it_says_so(client):
+    do(client, "x = 1")
+    assert do(client, OPEN_ALL % "40, 40")["stdout"] == "Too many open files\n"
+    for _ in range(2):
+        answer = client.execute("x", state_mode="read_only", session_name="s")
+        assert answer["error_type"] == "isolation" and "as many descriptors open as it may" in answer["error"], answer
+        assert "RLIMIT_NOFILE" in answer["suggestion"]
+    answer = client.execute("[os.close(fd) for fd in opened]; x += 1", state_mode="stateful", session_name="s")
+    assert answer["ok"] or "as many descriptors open as it may" in answer["error"], answer
+    assert client.call("undo", language="python", session_name="s", steps=1 + answer["ok"])["ok"]
+    assert read(client, "x")["result"] == 1
+
+
 def test_sqlite_connections_work(client):
     do(client, """
 import sqlite3
