@@ -5,6 +5,7 @@
 #include <linux/netlink.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -460,7 +461,33 @@ static int pass(struct furca_fds *fds, bool writers_only)
 	return 0;
 }
 
-int furca_fds_privatise(struct furca_fds *fds)
+/*
+ * Code may have lowered its limit below numbers that are open, and the host has some high ones: nothing could be put in their place. Raises it as far as
+ * may be, for the while. *ret_own: what to give back.
+ */
+static void widen_limit(const struct furca_fds *fds, struct rlimit *ret_own)
+{
+	struct rlimit wide;
+	rlim_t want = (fds->n > 0 ? (rlim_t)fds->entries[fds->n - 1].fd : 0) + SPARE;
+
+	if (furca_raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, ret_own) < 0 || ret_own->rlim_cur >= want) {
+		ret_own->rlim_cur = RLIM_INFINITY;
+		return;
+	}
+	wide = (struct rlimit){want, FURCA_MAX(want, ret_own->rlim_max)};
+	if (furca_raw(SYS_prlimit64, 0, RLIMIT_NOFILE, &wide, 0) == 0)
+		return;
+	wide.rlim_cur = wide.rlim_max = ret_own->rlim_max;
+	furca_raw(SYS_prlimit64, 0, RLIMIT_NOFILE, &wide, 0);
+}
+
+static void give_limit_back(const struct rlimit *own)
+{
+	if (own->rlim_cur != RLIM_INFINITY)
+		furca_raw(SYS_prlimit64, 0, RLIMIT_NOFILE, own, 0);
+}
+
+static int privatise(struct furca_fds *fds)
 {
 	int r;
 
@@ -484,6 +511,16 @@ int furca_fds_privatise(struct furca_fds *fds)
 	if (fds->netlink >= 0)
 		furca_raw_close(fds->netlink);
 	fds->netlink = -1;
+	return r;
+}
+
+int furca_fds_privatise(struct furca_fds *fds)
+{
+	struct rlimit own;
+
+	widen_limit(fds, &own);
+	int r = privatise(fds);
+	give_limit_back(&own);
 	return r;
 }
 

@@ -46,6 +46,14 @@ static long info(struct furca_fds *fds, int fd)
 	return furca_raw_read_file(fd_path(path, "/proc/self/fdinfo/", fd), fds->text, sizeof(fds->text));
 }
 
+/* In the place of an old description. A number at or over the limit is none, for the kernel. */
+static long place(const struct furca_fds_entry *e, int fd)
+{
+	long r = furca_raw(SYS_dup3, fd, e->fd, e->cloexec ? O_CLOEXEC : 0);
+
+	return r == -EBADF ? -EMFILE : r;
+}
+
 int furca_fds_put(struct furca_fds *fds, size_t i, int fd)
 {
 	long r = 0;
@@ -55,7 +63,7 @@ int furca_fds_put(struct furca_fds *fds, size_t i, int fd)
 
 		if (e->first != (int)i)
 			continue;
-		r = furca_raw(SYS_dup3, fd, e->fd, e->cloexec ? O_CLOEXEC : 0);
+		r = place(e, fd);
 		if (r < 0)
 			break;
 		e->done = true;
@@ -87,7 +95,7 @@ int furca_fds_bury(struct furca_fds *fds, size_t i, bool sock)
 	fds->buried++;
 	for (size_t k = i; k < fds->n; k++) {
 		struct furca_fds_entry *e = &fds->entries[k];
-		long r = e->first == (int)i ? furca_raw(SYS_dup3, *dead, e->fd, e->cloexec ? O_CLOEXEC : 0) : 0;
+		long r = e->first == (int)i ? place(e, *dead) : 0;
 
 		if (r < 0)
 			return (int)r;

@@ -206,6 +206,22 @@ assert all(os.lseek(fd, 0, 1) == i + (i % 2 == 0) for i, fd in enumerate(many))
     assert answer["result"] == [], answer
 
 
+def test_numbers_beyond_the_limit(client):
+    """That were open before it was lowered; the host's own are such."""
+    client.register({"echo": lambda x: x})
+    do(client, """
+import os, resource
+_ = open('data', 'w').write('0123456789'), capabilities.echo(1)
+high = os.dup2(os.open('data', os.O_RDONLY), 5000)
+ends = [os.dup2(fd, 5001 + i) for i, fd in enumerate(os.pipe())]
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+""")
+    answer = read(client, "os.write(ends[1], b'x'); os.read(ends[0], 1) + os.read(high, 5), resource.getrlimit(resource.RLIMIT_NOFILE)[0]")
+    assert answer["result"] == [b"x01234", 100]
+    assert read(client, "capabilities.echo(2)")["result"] == 2
+    assert do(client, "os.read(high, 3)")["result"] == b"012"
+
+
 OPEN_ALL = """
 import os, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (%s))
