@@ -62,6 +62,8 @@ def pieces():
                 texts.append(f.read())
     except bashsource.Missing:
         texts = ["\n".join(step[0] for step in steps).encode() for _, steps in BEHAVIOURS]
+        # A fast machine makes such a variable within a piece's time; `set`, which bash does not interrupt, then takes a minute to print it.
+        texts = [t.replace(b"400000000", b"4000000") for t in texts]
     return [t.replace(b"\0", b"") for t in texts]
 
 
