@@ -257,8 +257,6 @@ void furca_host_run(struct furca_host *host, const struct furca_frame_view *fram
 	host->lang->run(host->data, &run, &done);
 	if (!furca_host_is_self(host))
 		_exit(done.exit_code & 0xff); /* the user's code forked, and its child ran off the end of the code */
-	if ((done.changed || crowded) && commits(host, &run))
-		furca_room_make(&host->room);
 	if (done.changed && commits(host, &run) && (!host->lang->may_hinder || host->lang->may_hinder(host->data)))
 		(void)furca_clone_hindered(&done.hindrance);
 	done.pages = run.faults < UINT64_MAX && page_faults() - faults > run.faults;
@@ -269,6 +267,8 @@ void furca_host_run(struct furca_host *host, const struct furca_frame_view *fram
 	send_done(host, run.call, &done, furca_now_us() - begin);
 	if (done.pages)
 		send_pages(host, run.call);
+	if ((done.changed || crowded) && commits(host, &run))
+		furca_room_make(&host->room);
 	done_free(&done);
 	if (furca_fault(FURCA_FAULT_RUN_ANSWERED) < 0)
 		_exit(1);
