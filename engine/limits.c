@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bridge/wire/host.h"
 #include "engine/cgroup.h"
 #include "engine/engine_private.h"
 #include "engine/watch.h"
@@ -18,7 +19,6 @@
 #include "base/banned.h"
 
 #define TAG_BASE ((rlim_t)1 << 61) /* microseconds: 73,000 years */
-#define HOST_FILES 128		   /* descriptors for a host, beyond what its code may have */
 #define PASSES 20
 #define PASS_US 5000
 
@@ -213,7 +213,7 @@ static int bound_all(pid_t pid, const struct furca_limits *limits)
 	if (r == 0)
 		r = bound(pid, RLIMIT_DATA, limits->memory_bytes ? limits->memory_bytes + untouched(pid) : 0, 0);
 	if (r == 0)
-		r = bound(pid, RLIMIT_NOFILE, limits->open_files, HOST_FILES);
+		r = bound(pid, RLIMIT_NOFILE, limits->open_files, FURCA_HOST_FILES);
 	return r;
 }
 

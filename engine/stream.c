@@ -125,9 +125,11 @@ static bool deliver(struct furca_stream *s)
 static size_t wanted(const struct furca_stream *s)
 {
 	size_t want = s->need > s->in.len ? FURCA_MAX(s->need - s->in.len, READ_SIZE) : READ_SIZE;
-	size_t room = s->group && s->group->max > s->group->held ? s->group->max - s->group->held : 0;
 
-	return s->group ? FURCA_MIN(want, room + READ_SIZE) : want;
+	if (!s->group)
+		return want;
+	size_t room = s->group->max > s->group->held ? s->group->max - s->group->held : 0;
+	return FURCA_MIN(want, room + READ_SIZE);
 }
 
 /* One recvmsg. 1 where there may be more, 2 where it took all there was, 0 where there is nothing now, or -errno; -EPIPE at the end of file. */

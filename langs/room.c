@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "bridge/wire/host.h"
 
 #include "base/banned.h"
 
-#define ROOM 128  /* descriptors: a message's, and those that a clone opens on its way, twice */
 #define MANY 1024 /* under a lower limit none is taken from code */
 
 /* The lowest number that is free; 0 is where it is not open itself. The limit where none is. */
@@ -26,18 +26,19 @@ void furca_room_reserve(void)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_max < MANY || limit.rlim_cur + ROOM <= limit.rlim_max)
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_max < MANY ||
+	    limit.rlim_cur + FURCA_HOST_FILES <= limit.rlim_max)
 		return;
-	limit.rlim_cur = limit.rlim_max - ROOM;
+	limit.rlim_cur = limit.rlim_max - FURCA_HOST_FILES;
 	(void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 /* That one number is not open shows mostly, for a tenth of what finding the lowest free one costs, that some below the limit are free. */
 static bool crowded(rlim_t limit)
 {
-	if (limit > ROOM / 2 && fcntl((int)(limit - ROOM / 2 - 1), F_GETFD) < 0)
+	if (limit > FURCA_HOST_FILES / 2 && fcntl((int)(limit - FURCA_HOST_FILES / 2 - 1), F_GETFD) < 0)
 		return false;
-	return lowest_free(limit) + ROOM / 2 > limit;
+	return lowest_free(limit) + FURCA_HOST_FILES / 2 > limit;
 }
 
 void furca_room_make(struct furca_room *room)
@@ -47,7 +48,7 @@ void furca_room_make(struct furca_room *room)
 	if (room->made || getrlimit(RLIMIT_NOFILE, &limit) < 0 || !crowded(limit.rlim_cur))
 		return;
 	room->own = room->raised = limit;
-	room->raised.rlim_cur = FURCA_MIN(limit.rlim_cur + ROOM, limit.rlim_max);
+	room->raised.rlim_cur = FURCA_MIN(limit.rlim_cur + FURCA_HOST_FILES, limit.rlim_max);
 	room->made = room->raised.rlim_cur > limit.rlim_cur && setrlimit(RLIMIT_NOFILE, &room->raised) == 0;
 }
 

@@ -305,7 +305,7 @@ static int compare_places(struct furca_fds *fds, int pid, int a, int b)
 	return r ? r : a < b ? -1 : a > b;
 }
 
-/* Lets what is at `at` of a heap of `n` sink to its place. False where the kernel does not tell the order. */
+/* Lets what is at `at` of a heap of `n` sink to its place (qsort may allocate, which a clone here must not). False where the kernel does not tell the order. */
 static bool sink(struct furca_fds *fds, int pid, size_t at, size_t n)
 {
 	int *order = fds->order;

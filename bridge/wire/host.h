@@ -90,3 +90,6 @@ static inline int furca_host_interrupt_value(uint64_t call)
 
 /* Hosts move what must survive below user code's feet here or above. */
 #define FURCA_HIDDEN_FD 900
+
+/* Descriptors that a host has beyond what its code may have: a message's, and those that a clone opens on its way, twice. */
+#define FURCA_HOST_FILES 128
