@@ -18,7 +18,10 @@
 
 #include "base/banned.h"
 
-#define TAG_BASE ((rlim_t)1 << 61) /* microseconds: 73,000 years */
+#define TAG_BASE ((rlim_t)1 << 61) /* of RLIMIT_RTTIME, in microseconds: 73,000 years */
+/* The limits that bear the tag: programs that ask for real-time scheduling lower the first; nobody has a use for the second. */
+static const enum __rlimit_resource marked[] = {RLIMIT_RTTIME, RLIMIT_LOCKS};
+
 #define PASSES 20
 #define PASS_US 5000
 
@@ -36,7 +39,41 @@ int furca_limits_tag(pid_t pid, uint64_t tag)
 {
 	struct rlimit limit = {TAG_BASE + tag, TAG_BASE + tag};
 
-	return prlimit(pid, RLIMIT_RTTIME, &limit, NULL) < 0 ? -errno : 0;
+	int r = 0, put = 0;
+
+	for (size_t i = 0; i < FURCA_COUNT(marked); i++)
+		if (prlimit(pid, marked[i], &limit, NULL) == 0)
+			put++;
+		else
+			r = -errno;
+	return put ? 0 : r; /* one that its code has lowered cannot be raised again by everyone */
+}
+
+/* What one of its limits says, 0 for nothing. */
+static uint64_t mark_of(pid_t pid, size_t i)
+{
+	struct rlimit limit;
+
+	return prlimit(pid, marked[i], NULL, &limit) == 0 && limit.rlim_max > TAG_BASE && limit.rlim_max < 2 * TAG_BASE
+		       ? limit.rlim_max - TAG_BASE
+		       : 0;
+}
+
+uint64_t furca_limits_tag_of(pid_t pid)
+{
+	uint64_t tag = 0;
+
+	for (size_t i = 0; tag == 0 && i < FURCA_COUNT(marked); i++)
+		tag = mark_of(pid, i);
+	return tag;
+}
+
+static bool is_tagged(pid_t pid, uint64_t tag)
+{
+	for (size_t i = 0; tag != 0 && i < FURCA_COUNT(marked); i++)
+		if (mark_of(pid, i) == tag)
+			return true;
+	return false;
 }
 
 static bool is_host(const struct furca_engine *engine, pid_t pid)
@@ -101,18 +138,15 @@ static int sweep_once(struct furca_engine *engine, uint64_t tag)
 	if (!dir)
 		return 0;
 	for (pid_t pid; (pid = furca_proc_listed(dir));) {
-		struct rlimit limit;
 		struct stat_line line;
 
-		if (prlimit(pid, RLIMIT_RTTIME, NULL, &limit) < 0 || limit.rlim_max != TAG_BASE + tag ||
-		    is_host(engine, pid))
+		if (!is_tagged(pid, tag) || is_host(engine, pid))
 			continue;
 		struct furca_proc proc;
 		if (furca_proc_open(pid, &proc) < 0)
 			continue;
 		/* Asked again through the pidfd's hold on the number: it cannot have been given to another meanwhile. */
-		if (prlimit(pid, RLIMIT_RTTIME, NULL, &limit) == 0 && limit.rlim_max == TAG_BASE + tag &&
-		    read_stat(pid, &line) && line.state != 'Z' && line.state != 'X') {
+		if (is_tagged(pid, tag) && read_stat(pid, &line) && line.state != 'Z' && line.state != 'X') {
 			found++;
 			(void)furca_proc_signal(&proc, SIGKILL);
 		}
@@ -272,7 +306,7 @@ static bool descends(pid_t pid, pid_t root)
 static bool works_for(pid_t pid, const struct stat_line *line, pid_t root, int session, uint64_t tag)
 {
 	return line->parent == root || descends(pid, root) ||
-	       (tag && pid != root && line->session == session && furca_limits_tag_of(pid) == tag);
+	       (pid != root && line->session == session && is_tagged(pid, tag));
 }
 
 /* One that has begun another program since is asked anew: before that a handler of its parent's may have taken the signal. */
@@ -373,16 +407,6 @@ void furca_limits_start(struct furca_engine *engine)
 {
 	engine->cgroups = furca_cgroups_new(engine->instance);
 	engine->oom_kills = machine_oom_kills();
-}
-
-uint64_t furca_limits_tag_of(pid_t pid)
-{
-	struct rlimit limit;
-
-	return prlimit(pid, RLIMIT_RTTIME, NULL, &limit) == 0 && limit.rlim_max > TAG_BASE &&
-			       limit.rlim_max < 2 * TAG_BASE
-		       ? limit.rlim_max - TAG_BASE
-		       : 0;
 }
 
 bool furca_limits_oom(struct furca_engine *engine, const struct furca_host *host)

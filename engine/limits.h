@@ -1,9 +1,9 @@
 /*
  * Bounds on processes, and the means to find all of a host's descendants again.
  *
- * Every host gets a tag of its own that its descendants inherit and keep through fork, exec and setsid: an odd value of a
- * resource limit that bounds nothing (RLIMIT_RTTIME far beyond any real time). It needs no privilege and no cgroup. It is
- * there to clean up, not to confine: code that runs as root can take it off.
+ * Every host gets a tag of its own that its descendants inherit and keep through fork, exec and setsid: an odd value of two
+ * resource limits that bound nothing (RLIMIT_RTTIME far beyond any real time, and RLIMIT_LOCKS, which no kernel since 2.6 reads). It needs no privilege and no
+ * cgroup. It is there to clean up, not to confine: code can take both off, but for copies without a cell (snapshot/privileges.c).
  */
 #pragma once
 
