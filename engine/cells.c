@@ -160,11 +160,11 @@ struct furca_init *furca_cells_take(struct furca_cells *cells, struct furca_init
 	while (pool && pool->n_ready > 0) {
 		struct furca_init *cell = pool->ready[--pool->n_ready];
 
-		if (furca_stream_is_open(&cell->control)) {
+		if (furca_stream_is_open(&cell->control) && furca_init_is_current(cell)) {
 			furca_cells_warm(cells);
 			return cell;
 		}
-		furca_init_unref(cell); /* somebody has ended it */
+		furca_init_unref(cell); /* somebody has ended it, or has mounted something */
 	}
 	return NULL;
 }
@@ -186,7 +186,7 @@ void furca_cells_give(struct furca_cells *cells, struct furca_init *cell, bool g
 
 	pool->coming--;
 	if (good && !cells->closed && !cells->engine->stopping && cell->refs == 1 &&
-	    furca_stream_is_open(&cell->control) && pool->n_ready < POOL)
+	    furca_stream_is_open(&cell->control) && furca_init_is_current(cell) && pool->n_ready < POOL)
 		pool->ready[pool->n_ready++] = cell;
 	else
 		furca_init_unref(cell);

@@ -1,7 +1,10 @@
 #include "engine/init_link.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "bridge/wire/limits.h"
@@ -18,7 +21,8 @@ struct furca_init_request {
 		furca_cell_fn *cell;
 		furca_changed_fn *changed;
 	};
-	void *owner; /* NULL: forgotten */
+	void *owner;	    /* NULL: forgotten */
+	uint64_t mounts_at; /* INIT_CELL: as struct furca_init has it */
 };
 
 static void fail_request(struct furca_init_request *q, const struct furca_err *err)
@@ -120,6 +124,7 @@ static void on_cell(struct furca_init *init, struct furca_init_request *q, const
 		(void)furca_map_uint(frame->body, "held", &held);
 		cell->held = (unsigned)held;
 		cell->parent = furca_init_ref(init);
+		cell->mounts_at = q->mounts_at;
 		cell->depth = init->depth + 1;
 	}
 	if (q->owner)
@@ -204,6 +209,7 @@ struct furca_init *furca_init_link(struct furca_engine *engine, struct furca_pro
 	init->last = &init->first;
 	init->proc = proc;
 	init->upper.top = FURCA_FD_NONE;
+	init->mounts = FURCA_FD_NONE;
 	if (furca_stream_open(&init->control, engine->loop, control, FURCA_MAX_HOST_FRAME, on_frame, on_end, init) <
 	    0) {
 		(void)furca_proc_signal(&init->proc, SIGKILL);
@@ -232,6 +238,7 @@ void furca_init_unref(struct furca_init *init)
 	(void)furca_proc_signal(&init->proc, SIGKILL);
 	furca_proc_done(&init->proc);
 	furca_upper_done(&init->upper);
+	furca_fd_done(&init->mounts);
 	furca_init_unref(init->parent);
 	free(init);
 }
@@ -249,7 +256,11 @@ static int ask(struct furca_init *init, struct furca_buf *buf, uint64_t call, en
 		free(q);
 		return r;
 	}
-	*q = (struct furca_init_request){.call = call, .kind = kind, .spawned = (furca_spawned_fn *)fn, .owner = owner};
+	*q = (struct furca_init_request){.call = call,
+					 .kind = kind,
+					 .spawned = (furca_spawned_fn *)fn,
+					 .owner = owner,
+					 .mounts_at = init->mounts_changed};
 	*init->last = q;
 	init->last = &q->next;
 	return 0;
@@ -283,6 +294,32 @@ int furca_init_spawn(struct furca_init *init, char *const *argv, char *const *en
 	return ask(init, &buf, call, FURCA_INIT_SPAWN, fds, 3, (void (*)(void))fn, owner);
 }
 
+/*
+ * The kernel says once to each who has mountinfo open that something was mounted or unmounted there (proc_pid_mountinfo(5)). In a cell where nobody lives
+ * nothing is.
+ */
+static void look_at_mounts(struct furca_init *init)
+{
+	struct pollfd mounts = {.fd = init->mounts.n, .events = POLLPRI};
+	char path[64];
+
+	if (init->parent && !init->lived_in)
+		return;
+	if (init->mounts.n < 0) {
+		(void)snprintf(path, sizeof(path), "/proc/%d/mountinfo", init->proc.pid);
+		init->mounts = furca_fd_own(open(path, O_RDONLY | O_CLOEXEC));
+		init->mounts_changed++; /* before it was open */
+	} else if (poll(&mounts, 1, 0) > 0) {
+		init->mounts_changed++;
+	}
+}
+
+bool furca_init_is_current(const struct furca_init *cell)
+{
+	look_at_mounts(cell->parent);
+	return cell->mounts_at == cell->parent->mounts_changed;
+}
+
 int furca_init_cell(struct furca_init *init, unsigned namespaces, bool network, uint64_t upper_bytes, uint64_t keep_pid,
 		    furca_cell_fn *fn, void *owner)
 {
@@ -290,6 +327,7 @@ int furca_init_cell(struct furca_init *init, unsigned namespaces, bool network, 
 	uint64_t call = furca_engine_next(init->engine);
 	msgpack_packer pk;
 
+	look_at_mounts(init);
 	size_t at = furca_frame_begin(&buf, &pk, FURCA_INIT_CELL, call, 4);
 	furca_pack_text(&pk, "namespaces");
 	msgpack_pack_uint64(&pk, namespaces);

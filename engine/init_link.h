@@ -30,8 +30,11 @@ struct furca_init {
 	unsigned held;
 	struct furca_namespaces namespaces; /* that it has; all 0 at the surface */
 	bool lived_in;			    /* a user's code ran in it, or could have */
-	struct furca_upper upper;	    /* of all that is written in it; no top: it has not said */
-	uint64_t mark;			    /* of that, while nothing is */
+	struct furca_fd mounts;	  /* its mountinfo, where a cell was made of what is mounted here; else none */
+	uint64_t mounts_changed;  /* how often that has been seen to have changed */
+	uint64_t mounts_at;	  /* mounts_changed of its parent when it was asked for */
+	struct furca_upper upper; /* of all that is written in it; no top: it has not said */
+	uint64_t mark;		  /* of that, while nothing is */
 	struct furca_init_request *first, **last;
 	/* A process ended whose parent is this init; status as waitpid. */
 	void (*exited)(void *owner, uint64_t pid, int status, uint64_t cpu_us, uint64_t max_rss);
@@ -57,6 +60,9 @@ int furca_init_changes(struct furca_init *cell, uint64_t max, furca_changed_fn *
 
 /* Whether nothing has been written in the cell since it was made. False where that is not known. */
 bool furca_init_untouched(const struct furca_init *cell);
+
+/* Whether what is mounted where it was made is what was when it was asked for: a cell made ahead shows what it found then. */
+bool furca_init_is_current(const struct furca_init *cell);
 
 /* Forgets requests of that owner: their functions are not called; cells and programs that come are ended. */
 void furca_init_forget(struct furca_init *init, void *owner);

@@ -20,6 +20,17 @@
 	20000 /* after a call began that has not ended: making the next copy would compete with a short one for the CPU */
 #define PARK_US 10000 /* after a commit: calls that follow each other closely park nothing */
 
+/* Whether what is mounted for the session is what was when this cell, and those around it that it does not live in itself, were made. */
+static bool shows_mounts(const struct furca_session *s, const struct furca_init *cell)
+{
+	const struct furca_init *home = s->live ? furca_host_init_of(s->live) : NULL;
+
+	for (; cell && cell != home && cell->parent; cell = cell->parent)
+		if (!furca_init_is_current(cell))
+			return false;
+	return true;
+}
+
 struct furca_host *furca_read_source(const struct furca_session *s)
 {
 	const struct furca_commit *top = s->top;
@@ -27,7 +38,8 @@ struct furca_host *furca_read_source(const struct furca_session *s)
 	switch (s->state) {
 	case FURCA_S_IDLE:
 	case FURCA_S_BUSY:
-		if (top && top->host && top->standing && top->version == s->version)
+		if (top && top->host && top->standing && top->version == s->version &&
+		    (s->state == FURCA_S_BUSY || shows_mounts(s, furca_host_init_of(top->host))))
 			return top->host;
 		if (s->state == FURCA_S_IDLE)
 			return s->live;
@@ -305,7 +317,8 @@ static bool have_cell(struct furca_session *s, struct furca_call *call, struct f
 {
 	struct furca_cell_kind kind = {wanted(call), call->plan.network, 0};
 
-	if (call->cell && call->cell->parent != init) { /* the session was promoted meanwhile */
+	/* The session was promoted meanwhile, or something was mounted. */
+	if (call->cell && (call->cell->parent != init || !furca_init_is_current(call->cell))) {
 		furca_init_unref(call->cell);
 		call->cell = NULL;
 	}
@@ -325,6 +338,8 @@ static bool have_cell(struct furca_session *s, struct furca_call *call, struct f
 
 static bool use_parked(struct furca_session *s, struct furca_call *call)
 {
+	if (s->parked && s->parked_ready && !shows_mounts(s, s->parked->cell))
+		furca_read_unpark(s);
 	if (!s->parked || !s->parked_ready || !s->top || call->plan.has_limits || call->plan.network ||
 	    (required(call) & ~s->parked_held) != 0 || furca_read_source(s) == NULL || s->top->version != s->version)
 		return false;
@@ -518,7 +533,7 @@ static void park_now(void *owner)
 	struct furca_session *s = owner;
 
 	s->park_op = FURCA_OP_NONE;
-	if (!may_park(s) || s->park_init)
+	if (!may_park(s) || s->park_init || !shows_mounts(s, furca_host_init_of(s->top->host)))
 		return;
 	/* And the commit after a short call would throw the copy away. */
 	if (s->running && furca_now_us() - s->running->started_us < PARK_LONG_US) {
