@@ -15,7 +15,7 @@
 
 #include "base/banned.h"
 
-#define DEBUG_TRAP NSIG /* trap.h */
+#define HANGS 2 /* calls in a row that a DEBUG trap may keep from their code */
 
 static const char *const how_word[] = {
 	[FURCA_BASH_OK] = "ok",		  [FURCA_BASH_EXIT] = "exit",
@@ -34,7 +34,7 @@ const char *furca_bash_how_text(const struct furca_bash_end *end)
 	static char text[160];
 
 	if (end->trap_removed)
-		return "The DEBUG trap failed and ended the call before its code; it was removed so that the session can be used";
+		return "The DEBUG trap failed, or did not return, and ended the call before its code; it was removed so that the session can be used";
 	switch (end->how) {
 	case FURCA_BASH_OK:
 		return NULL;
@@ -77,6 +77,7 @@ static void call_begin(char *code)
 	s->ended_by = 0;
 	s->ended_as = 0;
 	s->interrupts = 0;
+	s->hung = 0;
 	s->commands = 0;
 	furca_bash_limit_begin();
 	s->phase = FURCA_BASH_CALL;
@@ -106,10 +107,25 @@ static void block_nothing(void)
 	furca_bash.mask_changed = 0;
 }
 
+/*
+ * A DEBUG trap that never returns keeps every call from its code, also the one that would remove it. It is told from one that was interrupted within a
+ * first command of many by its doing so again.
+ */
+static bool remove_hung_trap(void)
+{
+	furca_bash.hangs = furca_bash.hung ? furca_bash.hangs + 1 : 0;
+	if (furca_bash.hangs < HANGS)
+		return false;
+	furca_bash.hangs = 0;
+	restore_default_signal(DEBUG_TRAP);
+	return true;
+}
+
 static void call_end(struct furca_bash_end *end)
 {
 	struct furca_bash *s = &furca_bash;
 
+	end->trap_removed |= remove_hung_trap();
 	s->phase = FURCA_BASH_IDLE;
 	s->foreign = furca_bash_has_loaded();
 	furca_bash_limit_end();

@@ -27,6 +27,8 @@
 #include "bridge/wire/value.h"
 #include "langs/host.h"
 
+#define DEBUG_TRAP NSIG /* trap.h */
+
 /* How a block of code ended; the words of DONE's `how` stand in call.c. */
 enum furca_bash_how {
 	FURCA_BASH_OK,
@@ -53,7 +55,10 @@ struct furca_bash {
 	volatile sig_atomic_t ended_by; /* the signal that ended the call, or 0; written by handlers */
 	volatile sig_atomic_t call,
 		interrupted; /* furca_host_interrupt_value: of the call under way, and the last that was interrupted */
-	volatile sig_atomic_t interrupts;	/* how often this call was interrupted; written by handlers */
+	volatile sig_atomic_t interrupts; /* how often this call was interrupted; written by handlers */
+	volatile sig_atomic_t
+		hung;	/* the interrupt found the DEBUG trap running, and no command had run; written by handlers */
+	unsigned hangs; /* calls in a row of which that is so */
 	volatile sig_atomic_t handlers_changed; /* by bash, since ours were put in place */
 	volatile sig_atomic_t waiting;		/* in waitpid */
 	volatile sig_atomic_t mask_changed;	/* signals may be blocked that are not between calls */

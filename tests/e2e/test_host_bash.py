@@ -439,6 +439,24 @@ READ_ONLY = [
 ]
 
 
+@pytest.mark.parametrize("trap", ["sleep 30", "while :; do :; done", "read x < <(sleep 30)"])
+def test_a_debug_trap_that_never_returns_is_removed(session, trap):
+    session.run("keep=keep")
+    session.run("trap '%s' DEBUG" % trap)
+    assert session.run("echo 1", timeout=0.3).out == b""
+    assert "DEBUG trap" in session.run("echo 2", timeout=0.3).body["error"]
+    assert session.run("echo $keep").out == b"keep\n"
+
+
+def test_a_debug_trap_that_returns_stays(session):
+    """Also where calls are interrupted in it, but not one after the other, or when a line of theirs has run."""
+    session.run("trap '/bin/sleep 0.2' DEBUG")
+    for _ in range(3):
+        assert session.run("echo 1\nwhile :; do :; done", timeout=0.5).how == "interrupted"
+        assert session.run("while :; do :; done", timeout=0.3).how == "interrupted"
+    assert b"sleep 0.2" in session.run("trap -p DEBUG").out
+
+
 # What code may do to its session, with the seconds it has: afterwards REPAIR makes the session usable, and it can be read.
 HARM = [
     ("set -m; sleep 30 | sleep 30", 0.3), ("set -m; (trap '' INT; sleep 30)", 0.3), ("set -m; sleep 30 & fg", 0.3),
