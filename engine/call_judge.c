@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "bridge/wire/host.h"
 #include "engine/call.h"
 #include "engine/engine_private.h"
 #include "engine/exceeded.h"
@@ -41,10 +42,11 @@ static void judge_done(struct furca_call *call)
 
 		if (exit && furca_done_status(&call->said, 1) == 0)
 			return; /* exit 0 is a way to be done */
-		call->error_type = call->refused ? "validation"
-				   : interrupted ? "interrupted"
-				   : exit	 ? "exit"
-						 : "exception";
+		call->error_type = how.at && furca_view_is(how, FURCA_HOST_HOW_FULL) ? "limit"
+				   : call->refused				     ? "validation"
+				   : interrupted				     ? "interrupted"
+				   : exit					     ? "exit"
+										     : "exception";
 		(void)furca_buf_append(&call->error, error.at, (size_t)n);
 		if (n == 0)
 			(void)furca_buf_printf(&call->error, "The code ended with '%.*s'.", (int)furca_view_size(how),
@@ -149,6 +151,22 @@ static void judge_attached(struct furca_call *call)
 				"The process that had attached itself has ended or let go while the code ran.");
 }
 
+/* The interrupt ended it, or the engine did when its channel was closed: that is what a program does which the code ran in its place. */
+static void judge_replaced(struct furca_call *call, const struct furca_host *host)
+{
+	static const char advice[] =
+		"Do not end the interpreter's own process (os._exit, exec) or close its descriptors; run programs in processes of their own.";
+
+	if (host->severed)
+		furca_call_fail(
+			call, "crashed", advice,
+			"The code ran another program in its process's place, or closed or spoiled its channel to the engine, and the process was ended.");
+	else
+		furca_call_fail(
+			call, call->stop == FURCA_STOP_TIMEOUT ? "timeout" : "interrupted", advice,
+			"The call was interrupted, which ended its process: the code had run another program in its place.");
+}
+
 void furca_call_judge_end(struct furca_call *call, const struct furca_host *host)
 {
 	int status = host->status;
@@ -171,6 +189,9 @@ void furca_call_judge_end(struct furca_call *call, const struct furca_host *host
 		furca_call_fail(call, call->stop == FURCA_STOP_TIMEOUT ? "timeout" : "interrupted",
 				"Run the call again.",
 				"The call was stopped before its code began; its process had been killed meanwhile.");
+	else if (host->severed || (call->stop != FURCA_STOP_NONE && status >= 0 && WIFSIGNALED(status) &&
+				   WTERMSIG(status) == FURCA_HOST_INTERRUPT))
+		judge_replaced(call, host);
 	else if (status >= 0 && WIFSIGNALED(status))
 		judge_signal(call, host, WTERMSIG(status));
 	else if (status >= 0 && WIFEXITED(status))

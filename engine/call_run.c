@@ -191,7 +191,8 @@ static void interrupt_late(struct furca_call *call)
 
 void furca_call_done(struct furca_call *call, struct furca_fd *memory)
 {
-	call->refused = furca_view_is(call->said.how, FURCA_HOST_HOW_REFUSED);
+	call->refused = furca_view_is(call->said.how, FURCA_HOST_HOW_REFUSED) ||
+			furca_view_is(call->said.how, FURCA_HOST_HOW_FULL);
 	call->result_memory = furca_fd_take(memory);
 	furca_loop_drop(call->engine->loop, &call->grace_op);
 	furca_loop_drop(call->engine->loop, &call->deadline_op);

@@ -109,11 +109,15 @@ static void late(void *owner)
 {
 	struct furca_host *host = owner;
 
+	struct pollfd end = {.fd = host->proc.pidfd.n, .events = POLLIN};
+
 	host->late_op = FURCA_OP_NONE;
+	bool lives = poll(&end, 1, 0) == 0;
 	if (!host->attached && host->proc.pidfd.n >= 0 && furca_proc_signal(&host->proc, SIGKILL) == 0 &&
 	    !host->kill_when_known) {
 		/* Alive, but nothing can be said to it any more: its code has closed our channel. */
 		host->kill_when_known = true;
+		host->severed = lives;
 		(void)furca_loop_timer(host->engine->loop, furca_now_us() + LATE_US, late, host, &host->late_op);
 		return;
 	}

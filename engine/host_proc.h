@@ -55,6 +55,7 @@ struct furca_host {
 	bool ending;	 /* its end is being told: freed when all have heard */
 	bool gives_back; /* its cell, which is as good as new, goes to the pool when it has ended */
 	bool spare;	 /* waits for a stateless call (stateless.h) */
+	bool severed;	 /* ended by us: it lived on without its channel, which its code had closed or spoiled */
 	bool unread;	 /* ended before it read the last message sent to it */
 	int status;	 /* once dead: as waitpid, or -1 where it is not known */
 	uint64_t cpu_us, max_rss;

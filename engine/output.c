@@ -9,10 +9,13 @@
 
 #include "base/banned.h"
 
+#define LEAST 16 /* bytes kept, where fewer are to be shown */
+
 void furca_output_init(struct furca_output *o, size_t max, const char *dir, uint64_t max_spill)
 {
 	memset(o, 0, sizeof(*o));
-	o->max = max < 16 ? 16 : max;
+	o->max = FURCA_MAX(max, (size_t)LEAST);
+	o->shown = max;
 	o->dir = dir;
 	o->max_spill = max_spill;
 	o->spill = FURCA_FD_NONE;
@@ -242,8 +245,26 @@ static void copy_tail(const struct furca_output *o, uint8_t *to, size_t n)
 	memcpy(to + first, o->tail, n - first);
 }
 
+/* Where fewer are to be shown than are kept. */
+static uint64_t text_of_few(const struct furca_output *o, struct furca_buf *out)
+{
+	FURCA_AUTO_BUF struct furca_buf head = FURCA_BUF_INIT, tail = FURCA_BUF_INIT;
+	size_t skip = 0;
+
+	(void)furca_output_read(o, 0, o->shown - o->shown / 2, &head);
+	(void)furca_output_read(o, o->total - o->shown / 2, o->shown / 2, &tail);
+	head.len = furca_utf8_whole(head.data, head.len);
+	while (skip < tail.len && (tail.data[skip] & 0xc0) == 0x80)
+		skip++;
+	furca_utf8_lossy(out, head.data, head.len);
+	furca_utf8_lossy(out, tail.data + skip, tail.len - skip);
+	return o->total - head.len - (tail.len - skip);
+}
+
 uint64_t furca_output_text(const struct furca_output *o, struct furca_buf *out)
 {
+	if (o->shown < LEAST && o->total > o->shown)
+		return text_of_few(o, out);
 	size_t tail = FURCA_MIN(o->total - FURCA_MIN(o->total, o->head.len), o->tail_size);
 	uint64_t left_out = o->total - o->head.len - tail;
 

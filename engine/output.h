@@ -12,7 +12,8 @@
 
 struct furca_output {
 	uint64_t total; /* bytes that came */
-	size_t max;	/* bytes kept in memory */
+	size_t max;	/* bytes kept in memory, not 0 */
+	size_t shown;	/* bytes of its text */
 	struct furca_buf head;
 	uint8_t *tail; /* ring of max / 2 bytes, once there is more than max */
 	size_t tail_at, tail_size;

@@ -119,7 +119,11 @@ static void send_done(struct furca_host *host, uint64_t call, const struct furca
 
 void furca_host_refuse(struct furca_host *host, uint64_t call, const struct furca_err *err)
 {
-	struct furca_host_done done = {.how = "exception", .exit_code = 1, .changed = false, .memory = FURCA_FD_NONE};
+	bool full = err->sys == EMFILE || err->sys == EBADF; /* that of dup2, beyond a limit */
+	struct furca_host_done done = {.how = full ? FURCA_HOST_HOW_FULL : FURCA_HOST_HOW_REFUSED,
+				       .exit_code = 1,
+				       .changed = false,
+				       .memory = FURCA_FD_NONE};
 
 	(void)furca_buf_append_text(&done.error, err->text);
 	(void)furca_buf_append_text(&done.suggestion, furca_err_suggestion(err));

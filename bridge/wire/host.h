@@ -37,7 +37,7 @@
  *
  * FROM_HOST
  *   READY     pid: uint (its own view)  language: str  version: str
- *   DONE      how: str                   ok exception exit interrupted pipes refused; bash also: errexit fatal syntax signal exec
+ *   DONE      how: str                   ok exception exit interrupted pipes refused full; bash also: errexit fatal syntax signal exec
  *             exit_code: int             as the result map has it
  *             error: str?                for a model: user frames only
  *             suggestion: str?
@@ -87,6 +87,9 @@ static inline int furca_host_interrupt_value(uint64_t call)
 
 /* DONE's `how` where what came with the code does not fit the process (cwd, env, a function's names): no code ran, and nothing has changed. */
 #define FURCA_HOST_HOW_REFUSED "refused"
+
+/* Or it can hold no descriptor more: likewise. */
+#define FURCA_HOST_HOW_FULL "full"
 
 /* Hosts move what must survive below user code's feet here or above. */
 #define FURCA_HIDDEN_FD 900

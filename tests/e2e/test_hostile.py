@@ -185,3 +185,43 @@ def test_an_attack_harms_nobody_else(engine, watched, attack, language):
     assert seen["peak_kb"] - before < 700 << 10, (before, seen)
     attacker.call("close_session", session_name="attacker", language=language)
     assert eventually(lambda: engine.rss_kb() - before < 64 << 10, 10), (before, engine.rss_kb())
+
+
+REPLACED = {
+    "exec": "import os; os.execv('/bin/sleep', ['sleep', '30'])",
+    "junk on the channel": "import os\nfor n in map(int, os.listdir('/proc/self/fd')):\n try:\n"
+                           "  if n > 2 and os.readlink('/proc/self/fd/%d' % n).startswith('socket'): os.write(n, b'junk' * 99)\n except OSError: pass\n"
+                           "import time; time.sleep(30)",
+}
+
+
+@pytest.mark.parametrize("mode", ["stateful", "read_only"])
+@pytest.mark.parametrize("code", REPLACED.values(), ids=REPLACED)
+def test_a_process_that_its_code_has_spoiled_is_not_said_to_be_killed_from_elsewhere(client, code, mode):
+    client.python("x = 1", session_name="s", state_mode="stateful")
+    answer = client.python(code, session_name="s", state_mode=mode, timeout_s=10)
+    assert answer["error_type"] == "crashed" and "in its process's place" in answer["error"], answer
+    assert client.python("x", session_name="s", state_mode="read_only")["result"] == 1
+
+
+def test_a_program_in_the_processs_place_that_is_interrupted_is_late(client):
+    client.python("x = 1", session_name="s", state_mode="stateful")
+    answer = client.python("import os\nfor n in range(3, 2000):\n try: os.set_inheritable(n, True)\n except OSError: pass\n"
+                           "os.execv('/bin/sleep', ['sleep', '30'])", session_name="s", state_mode="stateful", timeout_s=0.5)
+    assert answer["error_type"] == "timeout" and answer["state"] == "rolled_back" and "exec" in answer["suggestion"], answer
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 5, 15, 16, 17])
+@pytest.mark.parametrize("written", [0, 1, 3, 16, 17, 300])
+def test_output_is_cut_to_what_was_asked_for(client, most, written):
+    """No fewer than 16 bytes were given."""
+    text = "".join(chr(97 + i % 26) for i in range(written))
+    answer = client.python("print(%r, end='')" % text, max_output_bytes=most)
+    tail = most // 2
+    kept = text if written <= most else text[:most - tail] + text[written - tail:]
+    assert answer["stdout"] == kept and (answer["truncated"] or {"stdout": 0})["stdout"] == written - len(kept), answer
+
+
+def test_output_of_few_bytes_is_cut_between_characters(client):
+    answer = client.python("print('\u00e4\u00f6\u00fc' * 9, end='')", max_output_bytes=5)
+    assert answer["stdout"] == "\u00e4\u00fc" and answer["truncated"]["stdout"] == 50, answer
