@@ -385,8 +385,16 @@ static void pump(struct furca_session *s)
 static void note_hindrance(const struct furca_session *s, struct furca_call *call)
 {
 	struct furca_view why = call->said.hindrance, remedy = call->said.remedy;
+	char text[FURCA_ERR_TEXT_MAX + 128];
 
-	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF || !why.at)
+	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF)
+		return;
+	if (!why.at && s->unkeepable) /* nobody saw it coming */
+		(void)furca_buf_printf(
+			furca_call_suggest(call),
+			"The last snapshot of this session failed, and what it holds is lost if the process ends: %s. %s",
+			furca_err_describe(&s->why_unkept, text, sizeof(text)), furca_err_suggestion(&s->why_unkept));
+	if (!why.at)
 		return;
 	(void)furca_buf_printf(furca_call_suggest(call),
 			       "No snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
