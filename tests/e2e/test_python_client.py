@@ -130,6 +130,22 @@ def test_errors_can_be_data(connected):
     assert not result and result.error_type == "exception"
 
 
+def test_what_is_no_result_is_raised_in_any_case(engine):
+    """It was a ValueError, for a refusal has no such value; and a branch that had been refused was returned as a session."""
+    with furca.Engine(engine.socket, raise_errors=False) as quiet:
+        nobody = quiet.session("nobody")
+        assert not nobody.undo()
+        for attempt in (nobody.inspect, lambda: nobody.branch("b")):
+            with pytest.raises(furca.Refused, match="nobody"):
+                attempt()
+
+        async def main():
+            async with furca.AsyncEngine(engine.socket, raise_errors=False) as other:
+                with pytest.raises(furca.Refused, match="nobody"):
+                    await other.session("nobody").inspect()
+        asyncio.run(main())
+
+
 def test_unknown_methods_are_the_protocols_error(connected):
     with pytest.raises(furca.ProtocolError):
         connected.call("exceute")

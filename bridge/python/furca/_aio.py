@@ -174,6 +174,11 @@ class AsyncEngine:
     async def _checked(self, method: str, **arguments: Any) -> Result:
         return checked(await self.call(method, **arguments), self.raise_errors)
 
+    async def _part(self, method: str, key: Optional[str], **arguments: Any) -> Any:
+        """One value of an answer. It could not hold a refusal, which is raised therefore, whatever raise_errors says."""
+        answer = checked(await self.call(method, **arguments), True)
+        return answer[key] if key else None
+
     async def execute(self, code: str, language: str = "python", *, state_mode: Optional[str] = None, session: SessionKey = None,
                       venv_id: Optional[int] = None, timeout_s: Optional[float] = None, on_output: Optional[OnOutput] = None,
                       raise_errors: Optional[bool] = None, **arguments: Any) -> Result:
@@ -199,10 +204,10 @@ class AsyncEngine:
         return AsyncSession(self, session, language, venv_id)
 
     async def sessions(self, detail: Optional[str] = None) -> List[Dict[str, Any]]:
-        return list((await self._checked("list_sessions", detail=detail))["sessions"])
+        return list(await self._part("list_sessions", "sessions", detail=detail))
 
     async def close_all_sessions(self) -> int:
-        return int((await self._checked("close_all_sessions"))["closed"])
+        return int(await self._part("close_all_sessions", "closed"))
 
     async def hello(self) -> Dict[str, Any]:
         return await self.call("hello", client="furca python")
@@ -215,7 +220,7 @@ class AsyncEngine:
         """Offers a function, coroutine or not, to code in sessions as `capabilities.<name>(...)`."""
         entry = Capability(function, name, effect, doc)
         self._capabilities[entry.name] = entry
-        await self._checked("register_capabilities", capabilities=declarations({entry.name: entry}))
+        await self._part("register_capabilities", None, capabilities=declarations({entry.name: entry}))
 
 
 class AsyncSession:
@@ -232,17 +237,17 @@ class AsyncSession:
         return await self.engine.execute(code, state_mode="read_only", **self._where, **arguments)
 
     async def inspect(self, detail: Optional[str] = None, name: Optional[str] = None) -> Dict[str, Any]:
-        return dict((await self.engine._checked("inspect_session", detail=detail, name=name, **self._where))["state"])
+        return dict(await self.engine._part("inspect_session", "state", detail=detail, name=name, **self._where))
 
     async def undo(self, steps: int = 1) -> Result:
         return await self.engine._checked("undo", steps=steps, **self._where)
 
     async def branch(self, new_name: str) -> "AsyncSession":
-        await self.engine._checked("branch_session", new_name=new_name, **self._where)
+        await self.engine._part("branch_session", None, new_name=new_name, **self._where)
         return AsyncSession(self.engine, new_name, self.language, self.venv_id)
 
     async def close(self) -> bool:
-        return bool((await self.engine._checked("close_session", **self._where))["closed"])
+        return bool(await self.engine._part("close_session", "closed", **self._where))
 
     async def __aenter__(self) -> "AsyncSession":
         return self

@@ -57,7 +57,8 @@ class Engine:
     Engine() connects to the one that runs ($FURCA_SOCKET, else $XDG_RUNTIME_DIR/furca.sock) or, where none runs, starts a private one that ends with this
     object. Engine(path) connects to that socket only. Engine(start=True) always starts a private one.
 
-    With raise_errors (the default) an execution that is not ok is raised as an ExecutionError; without, it is returned as data.
+    With raise_errors (the default) what is not ok is raised as an ExecutionError; without, a Result is returned that says so. Methods that return
+    something else than a Result (lists, sessions) raise in any case.
     With frames, numpy arrays and pandas frames and series pass to and from capabilities as they are, by shared memory: both sides need those
     packages in versions that read each other's. Of what comes from a session only such values are read, nothing else is run.
     """
@@ -253,6 +254,11 @@ class Engine:
     def _checked(self, method: str, **arguments: Any) -> Result:
         return checked(self.call(method, **arguments), self.raise_errors)
 
+    def _part(self, method: str, key: Optional[str], **arguments: Any) -> Any:
+        """One value of an answer. It could not hold a refusal, which is raised therefore, whatever raise_errors says."""
+        answer = checked(self.call(method, **arguments), True)
+        return answer[key] if key else None
+
     def submit(self, code: str, language: str = "python", *, state_mode: Optional[str] = None, session: SessionKey = None,
                venv_id: Optional[int] = None, timeout_s: Optional[float] = None, on_output: Optional[OnOutput] = None,
                raise_errors: Optional[bool] = None, **arguments: Any) -> Call:
@@ -281,10 +287,10 @@ class Engine:
         return Session(self, session, language, venv_id)
 
     def sessions(self, detail: Optional[str] = None) -> List[Dict[str, Any]]:
-        return list(self._checked("list_sessions", detail=detail)["sessions"])
+        return list(self._part("list_sessions", "sessions", detail=detail))
 
     def close_all_sessions(self) -> int:
-        return int(self._checked("close_all_sessions")["closed"])
+        return int(self._part("close_all_sessions", "closed"))
 
     def hello(self) -> Dict[str, Any]:
         return self.call("hello", client="furca python")
@@ -303,8 +309,7 @@ class Engine:
         return self._checked("build_env", venv_id=venv_id)
 
     def environments(self) -> List[Dict[str, Any]]:
-        answer = self._checked("list_envs")
-        return list(answer.get("envs") or answer.get("environments") or [])
+        return list(self._part("list_envs", "envs"))
 
     def remove_env(self, venv_id: int) -> Result:
         return self._checked("remove_env", venv_id=venv_id)
@@ -323,7 +328,7 @@ class Engine:
         return checked(answer, self.raise_errors)
 
     def functions(self) -> List[Dict[str, Any]]:
-        return list(self._checked("list_functions")["functions"])
+        return list(self._part("list_functions", "functions"))
 
     def remove_function(self, name: str) -> Result:
         return self._checked("remove_function", name=name)
@@ -341,7 +346,7 @@ class Engine:
         def register(function: Callable[..., Any], name: Optional[str] = None) -> Callable[..., Any]:
             entry = Capability(function, name, effect, doc)
             self._capabilities[entry.name] = entry
-            self._checked("register_capabilities", capabilities=declarations({entry.name: entry}))
+            self._part("register_capabilities", None, capabilities=declarations({entry.name: entry}))
             return function
 
         if callable(name):
@@ -372,14 +377,14 @@ class Session:
         return self.engine.submit(code, state_mode=state_mode, **self._where, **arguments)
 
     def inspect(self, detail: Optional[str] = None, name: Optional[str] = None) -> Dict[str, Any]:
-        return dict(self.engine._checked("inspect_session", detail=detail, name=name, **self._where)["state"])
+        return dict(self.engine._part("inspect_session", "state", detail=detail, name=name, **self._where))
 
     def undo(self, steps: int = 1) -> Result:
         return self.engine._checked("undo", steps=steps, **self._where)
 
     def branch(self, new_name: str) -> "Session":
         """A second session of this one's last commit."""
-        self.engine._checked("branch_session", new_name=new_name, **self._where)
+        self.engine._part("branch_session", None, new_name=new_name, **self._where)
         return Session(self.engine, new_name, self.language, self.venv_id)
 
     def checkpoint(self, label: str) -> Result:
@@ -389,7 +394,7 @@ class Session:
         return self.engine._checked("restore", label=label, **self._where)
 
     def close(self) -> bool:
-        return bool(self.engine._checked("close_session", **self._where)["closed"])
+        return bool(self.engine._part("close_session", "closed", **self._where))
 
     def __enter__(self) -> "Session":
         return self
