@@ -1,12 +1,15 @@
 #include "snapshot/barriers.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "snapshot/cell.h"
@@ -169,6 +172,25 @@ static int refuse_barrier(struct furca_err *err, int bit, const char *text)
 	return furca_fail_suggest(err, FURCA_E_ISOLATION, 0, advice, text, word);
 }
 
+/* Whether it holds a FIFO that has a name: what a copy reads from there by that name is gone for the original. */
+static bool holds_fifo(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	bool ret = !dir; /* unknown */
+
+	for (struct dirent *e; dir && !ret && (e = readdir(dir));) {
+		struct statfs fs;
+		struct stat st;
+		int fd = (int)strtol(e->d_name, NULL, 10);
+
+		ret = e->d_name[0] != '.' && fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && fstatfs(fd, &fs) == 0 &&
+		      fs.f_type != PIPEFS_MAGIC;
+	}
+	if (dir)
+		(void)closedir(dir);
+	return ret;
+}
+
 /* What cannot be had without a cell is known before anything is stopped. */
 static int refuse_early(const struct furca_barriers *plan, struct furca_err *err)
 {
@@ -179,6 +201,11 @@ static int refuse_early(const struct furca_barriers *plan, struct furca_err *err
 	if ((plan->required & FURCA_BARRIER_DISK) && abi < FURCA_LANDLOCK_DISK)
 		return refuse_barrier(err, __builtin_ctz(FURCA_BARRIER_DISK),
 				      "there is no cell, and Landlock cannot guard the %s here");
+	if ((plan->required & FURCA_BARRIER_DISK) && holds_fifo())
+		return furca_fail_suggest(
+			err, FURCA_E_ISOLATION, 0,
+			"Close the FIFO first, or use isolation.disk='allow' to do without that guarantee.",
+			"there is no cell, and Landlock does not keep a copy from emptying the FIFO that is open here");
 	if ((plan->required & FURCA_BARRIER_PROCESSES) && abi < FURCA_LANDLOCK_SCOPE)
 		return refuse_barrier(err, __builtin_ctz(FURCA_BARRIER_PROCESSES),
 				      "there is no cell, and Landlock cannot guard other %s here");
@@ -422,12 +449,12 @@ static int make_private(struct furca_barriers *plan, struct furca_barriers_resul
 	if (plan->wanted & FURCA_BARRIER_MEMORY) {
 		plan->memory.fds = (plan->wanted & FURCA_BARRIER_DESCRIPTORS) ? &plan->fds : NULL;
 		r = furca_memory_privatise(&plan->memory);
-		if (r < 0)
+		if (r < 0 && (plan->required & FURCA_BARRIER_MEMORY))
 			return fail_at(ret, FURCA_STAGE_MEMORY, r);
 		ret->copied += plan->memory.copied;
 		if (plan->memory.viewed && (plan->required & FURCA_BARRIER_MEMORY))
 			return fail_at(ret, FURCA_STAGE_MEMORY, -E2BIG);
-		if (!plan->memory.viewed)
+		if (r == 0 && !plan->memory.viewed)
 			hold(plan, ret, FURCA_BARRIER_MEMORY, FURCA_MECHANISM_PRIVATE_MAPPINGS);
 	}
 	return 0;
@@ -548,8 +575,14 @@ int furca_barriers_fail(const struct furca_barriers *plan, const struct furca_ba
 			(int)(FURCA_MEMORY_COPY >> 20));
 	if (result->stage == FURCA_STAGE_MEMORY && result->sys == EFAULT)
 		return furca_fail_suggest(
-			err, FURCA_E_ISOLATION, 0, "Unmap it before this call.",
+			err, FURCA_E_ISOLATION, 0,
+			"Unmap it before this call, or use isolation.memory='allow': the copy then sees what is written to it later.",
 			"the process shares memory that the kernel does not let anybody copy (memfd_secret, a device)");
+	if (result->stage == FURCA_STAGE_MEMORY && result->sys == EPERM)
+		return furca_fail_suggest(
+			err, FURCA_E_ISOLATION, 0,
+			"Use isolation.memory='allow': the copy then sees what is written to it later.",
+			"the process shares memory that is sealed (mseal), so that a copy cannot put its own in its place");
 	return furca_fail(err, FURCA_E_ISOLATION, result->sys, "the copy could not %s (%s)",
 			  furca_barriers_stage_text(result->stage), strerror(result->sys));
 }

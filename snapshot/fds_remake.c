@@ -28,6 +28,16 @@ static char *fd_path(char *path, const char *dir, int fd)
 	return path;
 }
 
+/* Whether `fd` is open on what `e` was. In an overlay a file may show another inode's number, but hardly another with the same size and time. */
+static bool shows(const struct furca_fds_entry *e, int fd)
+{
+	struct stat st;
+
+	return furca_raw(SYS_fstat, fd, &st) == 0 && (st.st_mode & S_IFMT) == (e->mode & S_IFMT) &&
+	       (st.st_ino == e->ino || (st.st_size == e->size && st.st_mtim.tv_sec == e->mtime.tv_sec &&
+					st.st_mtim.tv_nsec == e->mtime.tv_nsec));
+}
+
 long furca_fds_link(struct furca_fds *fds, int fd)
 {
 	char path[64];
@@ -218,7 +228,6 @@ static long stand_in(const struct furca_fds_entry *e)
  */
 static long open_named(struct furca_fds *fds, const struct furca_fds_entry *e, int flags)
 {
-	struct stat st;
 	long fd = furca_raw_open(fds->path, flags | O_NOCTTY | O_NONBLOCK);
 
 	if (fd == -EPERM && (flags & O_NOATIME)) {
@@ -229,10 +238,7 @@ static long open_named(struct furca_fds *fds, const struct furca_fds_entry *e, i
 		return fd;
 	if (!(flags & O_NONBLOCK))
 		furca_raw(SYS_fcntl, fd, F_SETFL, flags);
-	/* In an overlay a file may show another inode's number, but hardly another with the same size and time. */
-	if (furca_raw(SYS_fstat, fd, &st) < 0 || (st.st_mode & S_IFMT) != (e->mode & S_IFMT) ||
-	    (st.st_ino != e->ino && (st.st_size != e->size || st.st_mtim.tv_sec != e->mtime.tv_sec ||
-				     st.st_mtim.tv_nsec != e->mtime.tv_nsec))) {
+	if (!shows(e, (int)fd)) {
 		furca_raw_close(fd);
 		return -ESTALE;
 	}
@@ -278,15 +284,25 @@ int furca_fds_file(struct furca_fds *fds, size_t i)
 	return furca_fds_put(fds, i, (int)fd);
 }
 
+static bool born_together(int a, int b)
+{
+	struct statx x, y;
+
+	return furca_raw(SYS_statx, a, "", AT_EMPTY_PATH, STATX_BTIME, &x) == 0 &&
+	       furca_raw(SYS_statx, b, "", AT_EMPTY_PATH, STATX_BTIME, &y) == 0 &&
+	       (x.stx_mask & y.stx_mask & STATX_BTIME) && x.stx_btime.tv_sec == y.stx_btime.tv_sec &&
+	       x.stx_btime.tv_nsec == y.stx_btime.tv_nsec;
+}
+
 int furca_fds_directory(struct furca_fds *fds, size_t i)
 {
 	const struct furca_fds_entry *e = &fds->entries[i];
 	int follow = S_ISLNK(e->mode) ? O_NOFOLLOW : 0;
 	long fd = furca_fds_link(fds, e->fd) > 0 ? furca_raw_open(fds->path, (e->flags & REOPEN_FLAGS) | follow)
 						 : -ENOENT;
-	struct stat st;
 
-	if (fd >= 0 && (furca_raw(SYS_fstat, fd, &st) < 0 || (st.st_mode & S_IFMT) != (e->mode & S_IFMT))) {
+	/* A directory that others write to meanwhile has another time, but was born when it was. One on a mount that has no place has a path that is another's. */
+	if (fd >= 0 && !shows(e, (int)fd) && !born_together(e->fd, (int)fd)) {
 		furca_raw_close(fd);
 		fd = -ESTALE;
 	}

@@ -16,8 +16,9 @@ int furca_landlock_abi(void);
 #define FURCA_LANDLOCK_SCOPE 6
 
 /*
- * A ruleset that refuses (`disk`) every change below every path but the harmless devices, and (where the kernel can) signals to
- * and abstract sockets of processes outside. 0 and *ret, or -errno.
+ * A ruleset that refuses (`disk`) every change below every path but the harmless devices, and reading others of /dev, such as terminals; and (where
+ * the kernel can) signals to and abstract sockets of processes outside. What lies in / is listed: a directory made there later cannot be read from.
+ * 0 and *ret, or -errno.
  */
 int furca_landlock_rules(bool disk, struct furca_fd *ret, struct furca_err *err);
 

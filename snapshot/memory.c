@@ -244,8 +244,13 @@ static int privatise(struct furca_memory *memory, const struct mapping *m)
 	if (skipped(memory, m))
 		return 0;
 	/* What the kernel will never let be written harms nobody. */
-	if (furca_raw(SYS_mprotect, m->start, size, m->prot | PROT_WRITE) == -EACCES)
+	long r = furca_raw(SYS_mprotect, m->start, size, m->prot | PROT_WRITE);
+	if (r == -EACCES)
 		return 0;
+	if (r == -EPERM) { /* mseal: nothing can be put in its place */
+		memory->failed_at = m->start;
+		return -EPERM;
+	}
 	if (!(m->prot & PROT_WRITE))
 		furca_raw(SYS_mprotect, m->start, size, m->prot);
 	memory->copied++;

@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -174,27 +175,56 @@ static int sockets(scmp_filter_ctx filter, unsigned bits)
 	return r;
 }
 
+/*
+ * A file system's own controls change a file, or make a snapshot, by a descriptor that is open for reading. Those that only read are known by their
+ * direction (_IOC_READ, bit 31); few that have it change something as well.
+ */
+static int file_controls(scmp_filter_ctx filter)
+{
+	static const unsigned types[] = {'f', 'v', 'X', 'r' /* fat */, 0x94 /* btrfs, and clones of ranges */,
+					 0xf5 /* f2fs */};
+	static const unsigned others_too[] = {
+		0x800c6613 /* FS_IOC_SET_ENCRYPTION_POLICY */, 0xc0506617 /* FS_IOC_ADD_ENCRYPTION_KEY */,
+		0xc0406618 /* FS_IOC_REMOVE_ENCRYPTION_KEY */, 0xc0406619 /* and for all users */,
+		0xc0c89425 /* BTRFS_IOC_SET_RECEIVED_SUBVOL */};
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < FURCA_COUNT(types); i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, 0x8000ff00, types[i] << 8));
+	for (size_t i = 0; r == 0 && i < FURCA_COUNT(others_too); i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, others_too[i]));
+	return r;
+}
+
 static int controls(scmp_filter_ctx filter, unsigned bits)
 {
 	static const unsigned terminal[] = {TIOCSTI, 0x541c /* TIOCLINUX */};
-	static const unsigned attributes[] = {0x40086602 /* FS_IOC_SETFLAGS */, 0x401c5820 /* FS_IOC_FSSETXATTR */};
-	static const unsigned locks[] = {F_SETLK, F_SETLKW, 37 /* F_OFD_SETLK */, 38 /* F_OFD_SETLKW */, F_SETLEASE};
+	static const unsigned file[] = {F_SETLK,
+					F_SETLKW,
+					37 /* F_OFD_SETLK */,
+					38 /* F_OFD_SETLKW */,
+					F_SETLEASE,
+					1036 /* F_SET_RW_HINT */,
+					1038 /* F_SET_FILE_RW_HINT */,
+					1040 /* F_SETDELEG */};
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < FURCA_COUNT(terminal); i++)
 		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
 				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, terminal[i]));
-	for (size_t i = 0; r == 0 && (bits & FURCA_FILTER_NO_METADATA) && i < FURCA_COUNT(attributes); i++)
-		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
-				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, attributes[i]));
-	for (size_t i = 0; r == 0 && (bits & FURCA_FILTER_NO_METADATA) && i < FURCA_COUNT(locks); i++)
+	if (r < 0 || !(bits & FURCA_FILTER_NO_METADATA))
+		return r;
+	for (size_t i = 0; r == 0 && i < FURCA_COUNT(file); i++)
 		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(fcntl), 1,
-				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, locks[i]));
-	return r;
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, file[i]));
+	return r ? r : file_controls(filter);
 }
 
 static int processes(scmp_filter_ctx filter)
 {
+	static const unsigned marks[] = {RLIMIT_RTTIME, RLIMIT_LOCKS};
 	int r = refuse_all(filter, others);
 
 	for (const char *const *name = self_only; r == 0 && *name; name++) {
@@ -203,6 +233,13 @@ static int processes(scmp_filter_ctx filter)
 		if (number >= 0)
 			r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 1, SCMP_A0(SCMP_CMP_NE, 0));
 	}
+	/* What the engine finds left behind by, where no pid namespace ends it (engine/limits.h). */
+	for (size_t i = 0; r == 0 && i < FURCA_COUNT(marks); i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(setrlimit), 1,
+				     SCMP_A0(SCMP_CMP_MASKED_EQ, INT, marks[i]));
+	for (size_t i = 0; r == 0 && i < FURCA_COUNT(marks); i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 2,
+				     SCMP_A1(SCMP_CMP_MASKED_EQ, INT, marks[i]), SCMP_A2(SCMP_CMP_NE, 0));
 	/* setpriority(PRIO_PROCESS, 0, …) alone */
 	if (r == 0)
 		r = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(setpriority), 1, SCMP_A0(SCMP_CMP_NE, 0));

@@ -374,6 +374,22 @@ secret""", session_name="s", state_mode="stateful")
     assert client.python("memory[:6]", session_name="s", state_mode="stateful")["result"] == b"secret"
 
 
+def test_shared_memory_that_is_sealed_is_not_shared_unasked(client):
+    made = client.python("""
+import ctypes, mmap
+libc = ctypes.CDLL(None, use_errno=True)
+memory = mmap.mmap(-1, 4096)
+at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+libc.syscall(462, ctypes.c_void_p(at), ctypes.c_size_t(4096), 0)""", session_name="s", state_mode="stateful")
+    if made["result"] != 0:
+        pytest.skip("mseal is not to be had here")
+    look = client.python("memory[0] = 7", session_name="s", state_mode="read_only")
+    assert (look["error_type"], look["state"]) == ("isolation", "unchanged") and "mseal" in look["error"], look
+    assert client.python("memory[0]", session_name="s", state_mode="stateful")["result"] == 0
+    look = client.python("memory[0]", session_name="s", state_mode="read_only", isolation={"memory": "allow"})
+    assert look["result"] == 0 and look["isolation"]["memory"] == "none", look
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 def test_a_session_in_a_mount_namespace_of_its_own_stays_there(client):
     """Its copies, and the session after a rollback, saw the engine's files at its paths."""
@@ -394,6 +410,65 @@ r""", **session)
     assert not look["ok"] and look["isolation"]["disk"] == "landlock", look
     assert client.python("os.abort()", **session)["state"] == "rolled_back"
     assert client.python("os.listdir('mounted')", **session)["result"] == ["inside"]
+
+
+# Ways to change something for good through a descriptor that is open for reading; each had to be one that the filter refuses.
+CONTROLS = """
+import fcntl, resource
+fd = os.open("file", os.O_RDONLY)
+def attempt(f, *args):
+    try:
+        f(*args)
+        return "done"
+    except (OSError, ValueError) as error:
+        return getattr(error, "errno", None) or str(error)
+# FS_IOC_SETFLAGS and SETVERSION, ext4's SETVERSION and MIGRATE, FSSETXATTR, SET_ENCRYPTION_POLICY, btrfs SNAP_CREATE and SUBVOL_SETFLAGS
+done = [attempt(fcntl.ioctl, fd, n, bytes([1]) * 64) for n in (0x40086602, 0x40087602, 0x40086604, 0x6609, 0x401c5820, 0x800c6613, 0x50009401, 0x4008941a)]
+# F_SET_RW_HINT, F_SET_FILE_RW_HINT
+done += [attempt(fcntl.fcntl, fd, n, bytes([2]) + bytes(31)) for n in (1036, 1038)]
+# what the engine finds by: RLIMIT_RTTIME and RLIMIT_LOCKS
+done += [attempt(resource.prlimit, 0, n, (1, 1)) for n in (15, 10)]
+done, [attempt(resource.setrlimit, n, (1, 1)) for n in (15, 10)], attempt(fcntl.ioctl, fd, 0x541b, bytes(8))"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_where_landlock_stands_in_nothing_is_taken_or_changed_by_name(client):
+    made = client.python("""
+import ctypes, os, pty
+r = ctypes.CDLL(None, use_errno=True).unshare(0x20000)
+master, slave = pty.openpty()
+name = os.ttyname(slave)
+os.write(master, b"typed\\n")
+open("file", "w").close()
+r""", session_name="s", state_mode="stateful")
+    if made["result"] != 0:
+        pytest.skip("no mount namespaces here")
+    look = client.python("open(name).read()", session_name="s", state_mode="read_only")
+    assert look["isolation"]["disk"] == "landlock" and "Permission denied" in look["error"], look
+    look = client.python("open('/etc/passwd').read(4), open('file').read(), open('/dev/null').read(), len(open('/dev/urandom', 'rb').read(2))",
+                         session_name="s", state_mode="read_only")
+    assert look["ok"] and look["result"][1:] == ["", "", 2], look
+    look = client.python(CONTROLS, session_name="s", state_mode="read_only")
+    assert look["result"] == [[1] * 12, ["not allowed to raise maximum limit"] * 2, "done"], look
+    assert client.python("os.read(slave, 99)", session_name="s", state_mode="stateful")["result"] == b"typed\n"
+
+
+LOWER = """
+import os, resource, time
+if os.fork() == 0:
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_RTTIME, (200000, 200000))
+    os.execv('/bin/sleep', ['sleep', '%s'])"""
+
+
+def test_a_process_that_bounds_its_real_time_is_found_again(client, engine):
+    """As what asks for real-time scheduling does; the limit was the engine's only mark."""
+    client.python("x = 1", session_name="s", state_mode="stateful")
+    client.python(LOWER % "76.155", session_name="s", state_mode="stateful")
+    assert eventually(lambda: left_of(engine, "sleep 76.155"))
+    assert client.python("os.abort()", session_name="s", state_mode="stateful")["state"] == "rolled_back"
+    client.call("close_session", session_name="s")
+    assert eventually(lambda: not left_of(engine, "sleep 76.155")), left_of(engine, "sleep 76.155")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
@@ -517,8 +592,9 @@ def test_the_end_of_the_engine_ends_what_has_lost_its_mark(new_engine):
     client.python("import os, resource, time\n"
                   "if os.fork() == 0:\n"
                   " os.setsid()\n"
-                  " limit = resource.getrlimit(resource.RLIMIT_RTTIME)[1]\n"
-                  " resource.setrlimit(resource.RLIMIT_RTTIME, (limit - 10**9, limit - 10**9))\n"
+                  " for n in (resource.RLIMIT_RTTIME, 10):\n"
+                  "  limit = resource.getrlimit(n)[1]\n"
+                  "  resource.setrlimit(n, (limit - 10**9, limit - 10**9))\n"
                   " os.execv('/bin/sleep', ['sleep', '74.155'])\n", session_name="s", state_mode="stateful")
     assert eventually(lambda: left_of(engine, "sleep 74.155"))
     client.call("close_session", session_name="s")

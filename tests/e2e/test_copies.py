@@ -2,6 +2,7 @@
 
 As root the module's engine is root's; engines wrapped in `setpriv` and `unshare -r` follow, and one that may make no namespaces.
 """
+import errno
 import os
 import shutil
 import subprocess
@@ -259,6 +260,76 @@ def test_where_no_descriptor_can_be_had_it_says_so(client):
     assert answer["ok"] or "as many descriptors open as it may" in answer["error"], answer
     assert client.call("undo", language="python", session_name="s")["ok"]  # to the last state that was kept
     assert read(client, "x")["result"] == 1
+
+
+def test_a_call_for_which_no_descriptor_is_left_does_not_begin(client):
+    """It was answered as one that had run: "exception", "committed"."""
+    do(client, "import os, resource; x = os.system('true'); resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))")
+    for _ in range(2):
+        answer = client.execute("x += 1", state_mode="stateful", session_name="s")
+        assert (answer["ok"], answer["error_type"], answer["state"]) == (False, "limit", "unchanged"), answer
+        assert "RLIMIT_NOFILE" in answer["suggestion"]
+    assert client.call("undo", language="python", session_name="s")["ok"]
+
+
+MOUNT = "import ctypes, os; libc = ctypes.CDLL(None); os.makedirs('mounted', exist_ok=True)"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_a_copy_shows_what_is_mounted_now(client, engine):
+    """Cells are made ahead, and copies parked in them: for a few looks they showed what had been mounted before."""
+    do(client, MOUNT)
+    assert read(client, "os.listdir('mounted')")["result"] == []
+    for n in range(3):
+        if do(client, "libc.mount(b'none', b'mounted', b'tmpfs', 0, None)")["result"] != 0:
+            pytest.skip("nothing can be mounted here")
+        do(client, "open('mounted/inside', 'w').close()")
+        for wait in (0, 0, 0, 0.05, 0.1):
+            assert read(client, "os.listdir('mounted')")["result"] == ["inside"]
+            time.sleep(wait)
+        assert do(client, "libc.umount2(b'mounted', 0)")["result"] == 0
+        for wait in (0, 0, 0, 0.05, 0.1):
+            assert read(client, "os.listdir('mounted')")["result"] == []
+            time.sleep(wait)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_a_copy_shows_what_others_mount(client, engine):
+    do(client, MOUNT)
+    assert read(client, "os.listdir('mounted')")["result"] == []
+    time.sleep(0.1)  # a copy is parked
+    at = os.path.join(engine.workdir, "mounted")
+    subprocess.run(["mount", "-t", "tmpfs", "none", at], check=True)
+    try:
+        open(os.path.join(at, "theirs"), "w").close()
+        for wait in (0, 0.05, 0.1, 0):
+            assert read(client, "os.listdir('mounted')")["result"] == ["theirs"]
+            time.sleep(wait)
+    finally:
+        subprocess.run(["umount", at], check=True)
+    assert read(client, "os.listdir('mounted')")["result"] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_a_directory_that_has_no_path_any_more_is_no_other(client):
+    """It was the copy's root."""
+    made = do(client, MOUNT + """
+unmounted = libc.mount(b'none', b'mounted', b'tmpfs', 0, None)
+d, p = os.open('mounted', os.O_RDONLY), os.open('mounted', os.O_PATH)
+unmounted = unmounted or libc.umount2(b'mounted', 2)
+others = [os.open(at, os.O_RDONLY) for at in ('.', '/', '/tmp', '/proc', '/dev')] + [os.open('.', os.O_PATH)]
+unmounted""")
+    if made["result"] != 0:
+        pytest.skip("nothing can be mounted here")
+    assert do(client, "os.listdir(d)")["result"] == []
+    tell = """
+def tell(fd):
+    try:
+        return len(os.listdir(fd))
+    except OSError as error:
+        return error.errno
+[tell(fd) for fd in (d, p)], [tell(fd) > 0 for fd in others]"""
+    assert read(client, tell)["result"] == [[errno.ENOTDIR] * 2, [True] * 6]
 
 
 def test_sqlite_connections_work(client):

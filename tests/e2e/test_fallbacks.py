@@ -68,6 +68,18 @@ def test_without_mounts_landlock_stands_in(filtered, names):
         assert not look["ok"] or look["isolation"]["disk"] == "landlock", look
 
 
+def test_without_mounts_a_fifo_that_is_open_keeps_its_content(filtered):
+    """What a copy reads from it by its name is gone for the session, and Landlock tells no FIFO from a file."""
+    _, client = filtered("mount:EPERM")
+    session = {"session_name": "s", "language": "python"}
+    with client:
+        client.execute("import os; os.mkfifo('fifo'); f = os.open('fifo', os.O_RDWR); os.write(f, b'one')", state_mode="stateful", **session)
+        look = client.execute("open('fifo').read(1)", state_mode="read_only", **session)
+        assert look["error_type"] == "isolation" and "FIFO" in look["error"] and "isolation.disk" in look["suggestion"], look
+        assert client.execute("x = os.read(f, 9); os.close(f); x", state_mode="stateful", **session)["result"] == b"one"
+        assert client.execute("x", state_mode="read_only", **session)["result"] == b"one"
+
+
 # No more namespaces of any kind, inside a user namespace: as in a hardened container.
 NO_NAMESPACES = ["unshare", "-Ur", "sh", "-c", 'for f in /proc/sys/user/max_*_namespaces; do echo 0 > "$f" || exit 77; done; exec "$@"', "sh"]
 POOL = {

@@ -19,7 +19,7 @@ page from the results; `make check` runs the matrix again.
 |---|---|---|
 | memory | the clone's own; shared mappings replaced by private ones at the same address | the same |
 | descriptors | each made again in the state it had; what leads outside is cut | the same; files open for writing are copies |
-| disk | overlayfs over every mount that holds files, upper layer in memory, bounded; new `/proc` (read-only), private `/dev`, read-only `/sys` | Landlock: writes fail with EACCES |
+| disk | overlayfs over every mount that holds files, upper layer in memory, bounded; new `/proc` (read-only), private `/dev`, read-only `/sys` | Landlock: writes fail with EACCES, and reading devices other than null, zero, full, random and urandom; a session that holds a FIFO with a name is refused, for reading would empty it |
 | processes | pid namespace with the same numbers, new session | Landlock's signal scope, filter |
 | ipc | ipc namespace | filter |
 | network | net namespace with `lo` alone (unless the call asks for the network) | filter: no sockets |
@@ -73,7 +73,8 @@ again, but connections that waited for them are lost; shared mappings, which oth
 Always refused: {always}.
 
 Also refused: clone and unshare with flags of new namespaces or CLONE_IO (clone3 answers ENOSYS, so that libc uses clone), sockets of families
-other than unix, inet, inet6 and netlink, TIOCSTI and TIOCLINUX, prlimit of process 1, and all calls in another architecture's numbers.
+other than unix, inet, inet6 and netlink, TIOCSTI and TIOCLINUX, prlimit of process 1, and all calls in another architecture's numbers. Without a cell also: locks and leases, lifetime hints, those controls of file
+systems (ioctl) that change something, and changing RLIMIT_RTTIME and RLIMIT_LOCKS, by which the engine finds what a call has left behind.
 
 ## All attempts
 
