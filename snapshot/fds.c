@@ -253,6 +253,7 @@ static void classify(struct furca_fds *fds, struct furca_fds_entry *e)
 		e->kind = FURCA_FDS_PIPE;
 	else if (furca_fds_link(fds, e->fd) > 0)
 		e->kind = kind_of_link(e, fds->path);
+	e->adrift = e->kind == FURCA_FDS_DIRECTORY && !furca_fds_leads_back(fds, e);
 }
 
 static bool same_description(int pid, int a, int b)

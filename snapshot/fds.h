@@ -56,6 +56,7 @@ struct furca_fds_entry {
 	uint32_t peer; /* unix sockets: inode of the peer */
 	uint8_t kind;  /* enum furca_fd_kind */
 	bool cloexec, done;
+	bool adrift;	    /* a directory, or open as a path alone, whose path is another's now */
 	bool writable_copy; /* replaced by a private file that can be mapped for writing */
 	dev_t dev, device;  /* of the old description: st_dev, st_rdev */
 	ino_t ino;

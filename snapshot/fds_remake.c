@@ -1,6 +1,7 @@
 #include "snapshot/fds_remake.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/memfd.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -8,6 +9,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/sysmacros.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -294,15 +296,46 @@ static bool born_together(int a, int b)
 	       x.stx_btime.tv_nsec == y.stx_btime.tv_nsec;
 }
 
+/* Of a file system that shows the kernel a cell has one of its own, whose directories are others. */
+static bool both_show_the_kernel(int a, int b)
+{
+	static const long windows[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC, DEVPTS_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
+				       0x19800202 /* mqueue */};
+	struct statfs x, y;
+
+	if (furca_raw(SYS_fstatfs, a, &x) < 0 || furca_raw(SYS_fstatfs, b, &y) < 0 || x.f_type != y.f_type)
+		return false;
+	for (size_t i = 0; i < FURCA_COUNT(windows); i++)
+		if (x.f_type == windows[i])
+			return true;
+	return false;
+}
+
+/*
+ * A directory that others write to meanwhile has another time, but was born when it was. (Where a mount has no place any more, the path of what is open on
+ * it is another's.)
+ */
+bool furca_fds_leads_back(const struct furca_fds *fds, const struct furca_fds_entry *e)
+{
+	long fd = furca_raw_open(fds->path, O_PATH | (S_ISLNK(e->mode) ? O_NOFOLLOW : 0));
+	bool ret =
+		fd >= 0 && (shows(e, (int)fd) || born_together(e->fd, (int)fd) || both_show_the_kernel(e->fd, (int)fd));
+
+	if (fd >= 0)
+		furca_raw_close(fd);
+	return ret;
+}
+
 int furca_fds_directory(struct furca_fds *fds, size_t i)
 {
 	const struct furca_fds_entry *e = &fds->entries[i];
 	int follow = S_ISLNK(e->mode) ? O_NOFOLLOW : 0;
-	long fd = furca_fds_link(fds, e->fd) > 0 ? furca_raw_open(fds->path, (e->flags & REOPEN_FLAGS) | follow)
-						 : -ENOENT;
+	long fd = !e->adrift && furca_fds_link(fds, e->fd) > 0
+			  ? furca_raw_open(fds->path, (e->flags & REOPEN_FLAGS) | follow)
+			  : -ENOENT;
+	struct stat st;
 
-	/* A directory that others write to meanwhile has another time, but was born when it was. One on a mount that has no place has a path that is another's. */
-	if (fd >= 0 && !shows(e, (int)fd) && !born_together(e->fd, (int)fd)) {
+	if (fd >= 0 && (furca_raw(SYS_fstat, fd, &st) < 0 || (st.st_mode & S_IFMT) != (e->mode & S_IFMT))) {
 		furca_raw_close(fd);
 		fd = -ESTALE;
 	}

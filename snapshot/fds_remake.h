@@ -14,6 +14,8 @@ int furca_fds_bury(struct furca_fds *fds, size_t i, bool socket);
 
 int furca_fds_file(struct furca_fds *fds, size_t i);
 int furca_fds_directory(struct furca_fds *fds, size_t i);
+/* Whether fds->path, the link of a directory or of what is open as a path alone, is that of what is open. Before anything is written in the clone. */
+bool furca_fds_leads_back(const struct furca_fds *fds, const struct furca_fds_entry *e);
 int furca_fds_device(struct furca_fds *fds, size_t i);
 int furca_fds_pipe(struct furca_fds *fds, size_t i);
 int furca_fds_socket(struct furca_fds *fds, size_t i);
