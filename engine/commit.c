@@ -119,7 +119,7 @@ static void snapshot_dead(void *owner, struct furca_host *host)
 /* What hindered a snapshot may be over when the next call comes; what hinders the second as well will not be. */
 static void note_unkept(struct furca_session *s, uint64_t version, const struct furca_err *why)
 {
-	s->unkeepable = true;
+	s->unkeepable = !s->foreseen;
 	s->unkept = version == s->kept_again ? 0 : version;
 	s->why_unkept = *why;
 }

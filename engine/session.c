@@ -382,11 +382,12 @@ static void pump(struct furca_session *s)
 }
 
 /* What has changed lives in the process alone: whoever reads `committed` is to know. */
-static void note_hindrance(const struct furca_session *s, struct furca_call *call)
+static void note_hindrance(struct furca_session *s, struct furca_call *call)
 {
 	struct furca_view why = call->said.hindrance, remedy = call->said.remedy;
 	char text[FURCA_ERR_TEXT_MAX + 128];
 
+	s->foreseen = why.at != NULL;
 	if (s->engine->config.snapshots == FURCA_SNAPSHOT_OFF)
 		return;
 	if (!why.at && s->unkeepable) /* nobody saw it coming */

@@ -49,7 +49,8 @@ struct furca_session {
 	uint64_t unkept,
 		kept_again; /* the version whose snapshot failed, and the one that was tried once more; 0: none */
 	struct furca_err why_unkept;
-	bool unkeepable;	   /* the last snapshot failed */
+	bool foreseen,
+		unkeepable; /* of the last change: its host said that it hinders a snapshot; else: the snapshot failed */
 	struct furca_host *parked; /* a copy of `top`, waiting for a read */
 	bool parked_ready;
 	unsigned parked_held;	      /* barriers it was made with */
