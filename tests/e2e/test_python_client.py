@@ -1,5 +1,6 @@
 """The Python client package and its adapters, each adapter against the real package from the index."""
 import asyncio
+import datetime
 import os
 import subprocess
 import sys
@@ -144,6 +145,102 @@ def test_what_is_no_result_is_raised_in_any_case(engine):
                 with pytest.raises(furca.Refused, match="nobody"):
                     await other.session("nobody").inspect()
         asyncio.run(main())
+
+
+def nested(depth):
+    value = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_tuples_are_keys_of_maps(engine, connected):
+    """A list cannot be one: the client took the answer for no message, and gave its connection up."""
+    value = {(1, ("a", 2)): {(3,): 4}, "x": 5}
+    assert connected.python("{(1, ('a', 2)): {(3,): 4}, 'x': 5}").value == value
+    seen = []
+    connected.capability("take", effect="read")(lambda v: seen.append(v) or v)
+    assert connected.python("capabilities.take({(1, ('a', 2)): {(3,): 4}, 'x': 5}) == {(1, ('a', 2)): {(3,): 4}, 'x': 5}").value is True
+    assert seen == [value]
+
+    async def main():
+        async with furca.AsyncEngine(engine.socket) as other:
+            assert (await other.python("{(1, 2): 3}")).value == {(1, 2): 3}
+    asyncio.run(main())
+
+
+BIG = {"bytes": lambda: b"a" * (70 << 20), "values": lambda: [0] * 5_000_000, "deep": lambda: nested(300), "a little too deep": lambda: nested(126),
+       "maps": lambda: [{"a": 1}] * 1_500_000}
+
+
+@pytest.mark.parametrize("make", BIG.values(), ids=BIG)
+def test_what_is_too_large_for_the_wire_is_an_error_of_that_call(engine, connected, make):
+    """The engine closes a connection on which it comes."""
+    connected.capability("big", effect="read")(make)
+    told = connected.python("try: capabilities.big()\nexcept ValueError as e: r = str(e)\nr")
+    assert "wire" in told.value, told.value
+    with pytest.raises(ValueError, match="wire"):
+        connected.call_function("f", make())
+
+    async def main():
+        async with furca.AsyncEngine(engine.socket) as other:
+            async def big():
+                return make()
+            await other.register(big, "big_async", effect="read")
+            told = await other.python("try: capabilities.big_async()\nexcept ValueError as e: r = str(e)\nr")
+            assert "wire" in told.value, told.value
+            with pytest.raises(ValueError, match="wire"):
+                await other.call("call_function", name="f", args=[make()])
+            assert (await other.python("1")).value == 1
+    asyncio.run(main())
+    assert connected.python("1").value == 1
+
+
+def test_how_deep_values_cross(connected):
+    """None of them may end the connection."""
+    connected.capability("deep", effect="read")(nested)
+    connected.capability("take", effect="read")(lambda v: 1)
+    for depth in range(116, 132):
+        for code in ("capabilities.deep(%d)" % depth, "v = 0\nfor _ in range(%d): v = [v]\ncapabilities.take(v)" % depth):
+            result = connected.python(code, raise_errors=False)
+            assert result or "nested" in result.error, (depth, result.error)
+    assert connected.python("1").value == 1
+
+
+def test_an_error_that_has_no_text_is_answered(connected):
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError()
+
+    @connected.capability("odd", effect="read")
+    def odd():
+        raise Odd()
+    told = connected.python("try: capabilities.odd()\nexcept Exception as e: r = type(e).__name__\nr", timeout_s=20)
+    assert told.value == "Odd"
+
+
+def test_an_error_of_on_output_is_the_callers(engine, connected):
+    def fail(stream, text):
+        raise BrokenPipeError("gone")
+    with pytest.raises(BrokenPipeError, match="gone"):
+        connected.python("print(1)\n5", on_output=fail)
+
+    async def main():
+        async with furca.AsyncEngine(engine.socket) as other:
+            with pytest.raises(BrokenPipeError, match="gone"):
+                await other.python("print(1)\n5", on_output=fail)
+            assert (await other.python("1")).value == 1
+    asyncio.run(main())
+    assert connected.python("1").value == 1
+
+
+def test_times_cross(connected):
+    at = datetime.datetime(2020, 1, 2, 3, 4, 5, 6, tzinfo=datetime.timezone.utc)
+    seen = []
+    connected.capability("when", effect="read")(lambda t: seen.append(t) or t)
+    code = "import datetime\nt = datetime.datetime(2020, 1, 2, 3, 4, 5, 6, tzinfo=datetime.timezone.utc)\n"
+    assert connected.python(code + "capabilities.when(t) == t").value is True
+    assert seen == [at]
 
 
 def test_unknown_methods_are_the_protocols_error(connected):

@@ -27,6 +27,7 @@ class AsyncEngine:
         self._ids = itertools.count(1)
         self._calls: "Dict[int, asyncio.Future[Any]]" = {}
         self._outputs: Dict[int, OnOutput] = {}
+        self._output_errors: Dict[int, BaseException] = {}
         self._capabilities: Dict[str, Capability] = {}
         self._unused = new_unused()  # handles of code's objects that nothing here holds any more
         self._kept = Kept(lambda handle: AsyncObject(self._call_object, handle, self._unused))
@@ -102,10 +103,13 @@ class AsyncEngine:
         if message[0] == 1:
             future = self._calls.pop(message[1], None)
             self._outputs.pop(message[1], None)
+            output_error = self._output_errors.pop(message[1], None)
             if future is None or future.done():
                 return
             if message[2] is not None:
                 future.set_exception(ProtocolError(message[2]))
+            elif output_error is not None:
+                future.set_exception(output_error)
             else:
                 future.set_result(message[3])
         elif message[0] == 2 and message[1] == "output":
@@ -113,7 +117,11 @@ class AsyncEngine:
             on_output = self._outputs.get(params["execute_msgid"])
             if on_output is not None:
                 data = params["data"]
-                on_output(params["stream"], data.decode(errors="replace") if isinstance(data, bytes) else data)
+                try:
+                    on_output(params["stream"], data.decode(errors="replace") if isinstance(data, bytes) else data)
+                except Exception as e:  # the caller's: execute() raises it, and no more is told
+                    self._output_errors[params["execute_msgid"]] = e
+                    del self._outputs[params["execute_msgid"]]
         elif message[0] == 2 and message[1] == "release":
             self._kept.release(message[2][0]["handle"])
         elif message[0] == 0:
@@ -134,7 +142,7 @@ class AsyncEngine:
             while self._unused:
                 await self._start("release_object", {"handle": self._unused.popleft()})
             await self._send([1, msgid, error, value])
-        except TypeError as e:
+        except (TypeError, ValueError) as e:
             await self._send([1, msgid, failure(e), None])
         except EngineGone:
             pass

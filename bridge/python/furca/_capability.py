@@ -51,7 +51,11 @@ def declarations(capabilities: Dict[str, Capability]) -> List[Dict[str, Any]]:
 
 def failure(error: BaseException) -> Dict[str, Any]:
     """The error map of a capability that raised; the session raises an exception of that type name."""
-    return {"type": type(error).__name__, "message": str(error),
+    try:
+        text = str(error)
+    except Exception as e:
+        text = "<no text: %s>" % type(e).__name__
+    return {"type": type(error).__name__, "message": text,
             "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__))}
 
 

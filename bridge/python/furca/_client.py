@@ -37,7 +37,25 @@ class Call:
     def __init__(self, engine: "Engine", msgid: int, on_output: Optional[OnOutput], raise_errors: bool) -> None:
         self.msgid = msgid
         self._engine, self._on_output, self._raise = engine, on_output, raise_errors
+        self._output_error: Optional[BaseException] = None
         self._future: "concurrent.futures.Future[Any]" = concurrent.futures.Future()
+
+    def _output(self, stream: str, data: Any) -> None:
+        """An error of on_output is the caller's: result() raises it, and no more is told."""
+        if self._on_output is None:
+            return
+        try:
+            self._on_output(stream, data.decode(errors="replace") if isinstance(data, bytes) else data)
+        except BaseException as e:
+            self._on_output, self._output_error = None, e
+
+    def _end(self, error: Any, fields: Any) -> None:
+        if error is not None:
+            self._future.set_exception(ProtocolError(error))
+        elif self._output_error is not None:
+            self._future.set_exception(self._output_error)
+        else:
+            self._future.set_result(fields)
 
     def done(self) -> bool:
         return self._future.done()
@@ -199,17 +217,14 @@ class Engine:
         if message[0] == 1:
             with self._lock:
                 call = self._calls.pop(message[1], None)
-            if call is not None and message[2] is not None:
-                call._future.set_exception(ProtocolError(message[2]))
-            elif call is not None:
-                call._future.set_result(message[3])
+            if call is not None:
+                call._end(message[2], message[3])
         elif message[0] == 2 and message[1] == "output":
             params = message[2][0]
             with self._lock:
                 call = self._calls.get(params["execute_msgid"])
-            if call is not None and call._on_output is not None:
-                data = params["data"]
-                call._on_output(params["stream"], data.decode(errors="replace") if isinstance(data, bytes) else data)
+            if call is not None:
+                call._output(params["stream"], params["data"])
         elif message[0] == 2 and message[1] == "release":
             self._kept.release(message[2][0]["handle"])
         elif message[0] == 0:

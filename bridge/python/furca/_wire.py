@@ -10,6 +10,10 @@ from . import _frames
 
 BIG_INTEGER, HANDLE, DESCRIPTOR = 1, 2, 4
 
+# What the engine takes of one message (protocol: limits), with room for what it puts around a value that it passes on. A connection on which more comes is closed.
+MAX_BYTES, MAX_ITEMS, MAX_DEPTH = (64 << 20) - 1024, (4 << 20) - 64, 128 - 8
+_NO_CONTAINER = bytes(b for b in range(256) if not (0x80 <= b <= 0x9f or 0xdc <= b <= 0xdf))
+
 
 class Handle:
     """An object that stays where it is; passed back there, it is the object again."""
@@ -92,17 +96,55 @@ def _ext(code: int, data: bytes) -> Any:
     return msgpack.ExtType(code, data)
 
 
+def _check(message: List[Any], data: bytes) -> None:
+    """ValueError for what the engine would not take. Looks into the message only where its bytes could be those of one nested that deep, or of that many values."""
+    if len(data) > MAX_BYTES:
+        raise ValueError("a message of %d bytes is too large for the wire, which takes %d; pass large data by a file, or as arrays" % (len(data), MAX_BYTES))
+    if len(data) <= MAX_ITEMS and len(data.translate(None, _NO_CONTAINER)) <= MAX_DEPTH:
+        return
+    items, level, depth = 1, [message], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError("values nested over %d deep have no form on the wire" % MAX_DEPTH)
+        below: List[Any] = []
+        for value in level:
+            items += len(value)
+            if isinstance(value, Mapping):
+                items += len(value)
+                below += [v for pair in value.items() for v in pair if isinstance(v, (list, tuple, Mapping))]
+            else:
+                below += [v for v in value if isinstance(v, (list, tuple, Mapping))]
+        level = below
+    if items > MAX_ITEMS:
+        raise ValueError("a message of %d values is too large for the wire, which takes %d; pass them as arrays or as bytes" % (items, MAX_ITEMS))
+
+
 def pack(message: List[Any], buffers: Optional[List[Any]] = None) -> bytes:
-    """Bytes of one message. TypeError for a value that has no form. Arrays and frames have one where `buffers` takes what goes beside it."""
+    """Bytes of one message. TypeError for a value that has no form, ValueError for what is too large or nested too deep. Arrays and frames have one where `buffers` takes what goes beside it."""
     def other(value: Any) -> Any:
         if buffers is not None and _frames.is_frame(value):
             return msgpack.ExtType(_frames.EXT, _frames.dump(value, buffers))
         return _other(value)
 
     try:
-        return bytes(msgpack.packb(message, default=other, use_bin_type=True))
+        data = bytes(msgpack.packb(message, default=other, use_bin_type=True, datetime=True))
     except UnicodeEncodeError as e:
         raise TypeError("text with lone surrogates has no form on the wire: %s" % e) from None
+    _check(message, data)
+    return data
+
+
+def _key(value: Any) -> Any:
+    """A list cannot be a map's key: it was a tuple."""
+    return tuple(_key(v) for v in value) if isinstance(value, list) else value
+
+
+def _map(pairs: List[Any]) -> Dict[Any, Any]:
+    try:
+        return dict(pairs)
+    except TypeError:
+        return {_key(k): v for k, v in pairs}
 
 
 def unpacker(on_frame: Optional[Callable[[Frame], None]] = None) -> Any:
@@ -114,7 +156,8 @@ def unpacker(on_frame: Optional[Callable[[Frame], None]] = None) -> Any:
             return frame
         return _ext(code, data)
 
-    return msgpack.Unpacker(raw=False, strict_map_key=False, ext_hook=ext, max_buffer_size=320 << 20)
+    return msgpack.Unpacker(raw=False, strict_map_key=False, ext_hook=ext, object_pairs_hook=_map, timestamp=3, unicode_errors="replace",
+                            max_buffer_size=320 << 20)
 
 
 def without_none(arguments: Mapping[str, Any]) -> Dict[str, Any]:
