@@ -488,6 +488,13 @@ void furca_caps_owner_gone(struct furca_caps *caps, uint64_t owner)
 	furca_handles_free_list(furca_handles_take_owned(&caps->objects, owner));
 }
 
+uint64_t furca_caps_serves(const struct furca_caps *caps, uint64_t id)
+{
+	const struct call *call = furca_idmap_get(&caps->by_id, id);
+
+	return call ? call->client : 0;
+}
+
 void furca_caps_drop(struct furca_caps *caps, uint64_t id)
 {
 	struct call *call = furca_idmap_get(&caps->by_id, id);

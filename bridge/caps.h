@@ -86,6 +86,9 @@ int furca_caps_object_release(struct furca_caps *caps, uint64_t client, struct f
 /* What came of events.object_call: a packed value, or an error map; both empty: the code has ended. */
 void furca_caps_object_done(struct furca_caps *caps, uint64_t id, struct furca_view value, struct furca_view error);
 
+/* The client that has been sent that call, 0 for none. */
+uint64_t furca_caps_serves(const struct furca_caps *caps, uint64_t id);
+
 /* Nobody waits for that call any more: a late answer is dropped. */
 void furca_caps_drop(struct furca_caps *caps, uint64_t id);
 

@@ -182,6 +182,11 @@ int furca_cmd_stop(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
+	if (cli.argc > 0)
+		return furca_cli_usage(
+			"stop",
+			"'%s' is not expected: it ends the engine with all its sessions; `furca close` ends one",
+			cli.argv[0]);
 	status = furca_cli_connect("stop", cli.socket, false, &client);
 	if (status)
 		return status;

@@ -234,6 +234,13 @@ static void engine_capability(void *user, struct furca_caps_request *call)
 	furca_caps_call(server->caps, call);
 }
 
+static furca_client_id engine_serves(void *user, uint64_t id)
+{
+	struct furca_server *server = user;
+
+	return furca_caps_serves(server->caps, id);
+}
+
 static void engine_dropped(void *user, uint64_t id)
 {
 	struct furca_server *server = user;
@@ -273,6 +280,7 @@ const struct furca_engine_events furca_server_events = {
 	.answer = engine_answer,
 	.notify = engine_notify,
 	.capability = engine_capability,
+	.serves = engine_serves,
 	.capability_dropped = engine_dropped,
 	.release = engine_release,
 	.owner_gone = engine_owner_gone,

@@ -413,7 +413,8 @@ void furca_call_operation(struct furca_engine *engine, enum furca_method method,
 	(void)furca_buf_append(&call->word, "", 1);
 	(void)furca_loop_timer(engine->loop, furca_now_us() + engine->default_timeout_us, on_deadline, call,
 			       &call->deadline_op);
-	if (furca_session_enqueue(session, call, &err) < 0)
+	if ((call->plan.mode == FURCA_STATEFUL && furca_nested_watch(call, session, &err) < 0) ||
+	    furca_session_enqueue(session, call, &err) < 0)
 		furca_call_refuse(call, &err);
 }
 
@@ -429,7 +430,9 @@ bool furca_call_cancel(struct furca_engine *engine, furca_client_id client, uint
 {
 	struct furca_call *call = find(engine, client, msgid);
 
-	if (!call || call->phase == FURCA_CALL_RECOVERY)
+	/* An operation that has begun is short, and is ended by nobody. */
+	if (!call || call->phase == FURCA_CALL_RECOVERY ||
+	    (call->phase == FURCA_CALL_WAITING && call->session && call->session->running == call))
 		return false;
 	furca_call_stop(call, FURCA_STOP_CANCEL);
 	return true;
@@ -497,6 +500,9 @@ static void stop_waiting(struct furca_call *call)
 		if (call->stop == FURCA_STOP_CLOSE)
 			(void)furca_fail_suggest(&err, FURCA_E_GONE, 0, "Create the session again.",
 						 "The session was closed.");
+		else if (call->stop == FURCA_STOP_CANCEL)
+			(void)furca_fail(&err, FURCA_E_INTERRUPTED, 0,
+					 "It was cancelled before it began, and nothing was changed.");
 		else
 			(void)furca_fail_suggest(&err, FURCA_E_TIMEOUT, 0,
 						 "Call again when calls under way have ended.",

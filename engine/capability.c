@@ -447,6 +447,13 @@ void furca_lanes_serve(struct furca_lanes *lanes, struct furca_call *call, bool 
 	(void)furca_buf_append(&lanes->allowed, allowed.at, furca_view_size(allowed));
 }
 
+void furca_lanes_follow(struct furca_lanes *lanes, uint64_t client, uint64_t msgid, uint64_t owner)
+{
+	lanes->client = client;
+	lanes->msgid = msgid;
+	lanes->owner = owner;
+}
+
 struct waiting {
 	const struct furca_lanes *lanes;
 	uint64_t id;

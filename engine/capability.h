@@ -25,6 +25,9 @@ void furca_lanes_free(struct furca_lanes *lanes);
  */
 void furca_lanes_serve(struct furca_lanes *lanes, struct furca_call *call, bool read_only, struct furca_view allowed);
 
+/* The same until code runs, for a process that goes on where another's code was: what of it runs in the background is that client's. */
+void furca_lanes_follow(struct furca_lanes *lanes, uint64_t client, uint64_t msgid, uint64_t owner);
+
 /* Whether a packed array of names (as for furca_lanes_serve) has that name; a list that is no array allows nothing. */
 bool furca_capability_allows(struct furca_view list, struct furca_view name);
 

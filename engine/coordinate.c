@@ -121,7 +121,7 @@ static int arg_session_id(struct reading *r, const char *key, const struct furca
 }
 
 /* 1 to 64 printable characters: no control characters, no line or paragraph separators, not only blanks. */
-static bool good_name(struct furca_view name)
+bool furca_coordinate_good_name(struct furca_view name)
 {
 	size_t characters = 0;
 	bool ink = false;
@@ -141,7 +141,7 @@ static bool good_name(struct furca_view name)
 
 static int read_name(const char *key, const struct furca_value *v, struct furca_view *ret, struct furca_err *err)
 {
-	if (v->kind != FURCA_STR || !furca_view_is_utf8(v->bytes) || !good_name(v->bytes))
+	if (v->kind != FURCA_STR || !furca_view_is_utf8(v->bytes) || !furca_coordinate_good_name(v->bytes))
 		return furca_refuse_value(err, key, "a name of 1 to 64 printable characters");
 	*ret = v->bytes;
 	return 0;
@@ -267,9 +267,11 @@ static int arg_env_vars(struct reading *r, const char *key, const struct furca_v
 		    memchr(k.bytes.at, 0, furca_view_size(k.bytes)) ||
 		    (item.kind != FURCA_STR && item.kind != FURCA_NIL))
 			return furca_refuse_value(err, key, "a map from names (without '=') to text, or null to unset");
-		if (item.kind == FURCA_STR &&
-		    (furca_view_size(item.bytes) > 131072 || memchr(item.bytes.at, 0, furca_view_size(item.bytes))))
-			return furca_refuse_value(err, key, "a map of text without NUL, at most 128 KiB each");
+		/* NAME=value and its NUL: more of one the kernel gives no program. */
+		if (furca_view_size(k.bytes) + furca_view_size(item.bytes) + 2 > FURCA_MAX_ENV_VAR ||
+		    (item.kind == FURCA_STR && memchr(item.bytes.at, 0, furca_view_size(item.bytes))))
+			return furca_refuse_value(err, key,
+						  "a map of text without NUL, at most 128 KiB each with its name");
 	}
 	r->plan->env_vars = v->raw;
 	return 0;

@@ -65,6 +65,9 @@ int furca_coordinate_plan(const struct furca_coordinates *at, struct furca_view 
 struct furca_entry *furca_coordinate_session(const struct furca_coordinates *at, const struct furca_plan *plan,
 					     uint64_t *ret_id);
 
+/* Whether UTF-8 text can be a session's name: 1 to 64 printable characters, not all of them spaces. */
+bool furca_coordinate_good_name(struct furca_view name);
+
 /* What to do about a channel that did not come beside attach_session. */
 #define FURCA_ADVICE_CHANNEL "Say hello with frames=true, and send one end of a socketpair beside the request."
 

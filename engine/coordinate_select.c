@@ -81,6 +81,8 @@ static int read_label(enum field f, const struct furca_value *v, struct furca_vi
 
 	if (v->kind != FURCA_STR || !furca_view_is_utf8(v->bytes))
 		return wrong(err, f, "text");
+	if (f == NEW_NAME && !furca_coordinate_good_name(v->bytes))
+		return wrong(err, f, "a name of 1 to 64 printable characters");
 	for (const uint8_t *p = v->bytes.at; p < v->bytes.end; p++) {
 		if (*p < 0x20 || *p == 0x7f)
 			return wrong(err, f, "1 to 64 printable characters");

@@ -54,6 +54,8 @@ struct furca_engine_events {
 	 * furca_engine_capability_done(…, call->id, …) exactly once. *call is borrowed but for its descriptor, which may be taken.
 	 */
 	void (*capability)(void *user, struct furca_caps_request *call);
+	/* The client that has been sent that capability call and is to answer it; 0: none has. NULL: not known. */
+	furca_client_id (*serves)(void *user, uint64_t id);
 	/* The caller of that capability call is gone (call ended, timed out): nobody waits for its answer any more. */
 	void (*capability_dropped)(void *user, uint64_t id);
 	/* Code has no use any more for a handle that a capability gave it. */

@@ -33,6 +33,15 @@ static void look(void *owner)
 	furca_session_wake(s);
 }
 
+/* Whether it is the call's client that is to answer what the session waits for. */
+static bool serves(const struct furca_call *call, const struct furca_call *running)
+{
+	const struct furca_engine *engine = call->engine;
+
+	return engine->events.serves ? engine->events.serves(engine->user, call->nested_on) == call->client
+				     : running->client == call->client;
+}
+
 int furca_nested_watch(struct furca_call *call, struct furca_session *session, struct furca_err *err)
 {
 	const struct furca_call *running = session->running;
@@ -41,10 +50,10 @@ int furca_nested_watch(struct furca_call *call, struct furca_session *session, s
 		return 0;
 	if (call->plan.within_given)
 		return furca_capability_holds(call->engine, call->plan.within, running) ? refuse(err) : 0;
-	if (running->client != call->client || !session->live || !session->live->lanes)
+	if (!session->live || !session->live->lanes)
 		return 0;
 	call->nested_on = furca_lanes_waiting(session->live->lanes);
-	if (call->nested_on)
+	if (call->nested_on && serves(call, running))
 		(void)furca_loop_timer(call->engine->loop, furca_now_us() + MOMENT_US, look, call, &call->nested_op);
 	return 0;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/capability.h"
 #include "engine/engine_private.h"
 #include "engine/env.h"
 #include "engine/session.h"
@@ -214,6 +215,7 @@ static void branched(void *owner, struct furca_host *host, struct furca_view bod
 	furca_commit_drop_all(branch);
 	branch->calls = s->calls;
 	furca_session_adopt(branch, host);
+	furca_lanes_follow(host->lanes, call->client, call->msgid, branch->owner);
 	s->running = NULL;
 	furca_session_step(s, FURCA_EV_DONE);
 	answer(branch, call, "committed", NULL, (struct furca_view){NULL, NULL});

@@ -435,8 +435,11 @@ void furca_read_give_up(struct furca_call *call)
 		answer(call);
 		return;
 	}
-	(void)furca_fail_suggest(&err, FURCA_E_TIMEOUT, 0, "Inspect a name alone, or without detail.",
-				 "The session was not described in time.");
+	if (call->stop == FURCA_STOP_CANCEL)
+		(void)furca_fail(&err, FURCA_E_INTERRUPTED, 0, "It was cancelled.");
+	else
+		(void)furca_fail_suggest(&err, FURCA_E_TIMEOUT, 0, "Inspect a name alone, or without detail.",
+					 "The session was not described in time.");
 	furca_call_refuse(call, &err);
 }
 

@@ -295,6 +295,8 @@ static void run_stateful(struct furca_session *s, struct furca_call *call)
 		return;
 	}
 	s->calls++;
+	s->ran_for = call->client;
+	s->ran_msgid = call->msgid;
 	s->used_at = furca_wall_s();
 	if (!s->attached)
 		furca_lost_note(s);

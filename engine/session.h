@@ -40,6 +40,8 @@ struct furca_session {
 	unsigned queued;
 	uint64_t asked; /* so many calls and operations, whatever became of them */
 	bool pumping, pump_again;
+	furca_client_id ran_for; /* whose execute ran last */
+	uint64_t ran_msgid;	 /* and its number */
 
 	struct furca_commit *top; /* newest first; the last is the pristine one unless it was dropped */
 	unsigned commits;

@@ -1,4 +1,5 @@
 /* A session whose live process has ended is taken back to its newest commit, or begins anew where there is none. */
+#include "engine/capability.h"
 #include "engine/engine_private.h"
 #include "engine/operation.h"
 #include "engine/session.h"
@@ -85,6 +86,7 @@ static void restored(struct furca_session *s)
 	s->live = top->host;
 	s->live->owner = s;
 	s->live->events = &furca_session_host_events;
+	furca_lanes_follow(s->live->lanes, s->ran_for, s->ran_msgid, s->owner);
 	top->host = NULL;
 	top->standing = false;
 	if (call && behind)

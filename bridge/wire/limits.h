@@ -30,7 +30,8 @@
 /* The arguments of execute */
 #define FURCA_MAX_CODE (16U << 20)	/* bytes of code */
 #define FURCA_MAX_NAME 64		/* characters of a session's or function's name */
-#define FURCA_MAX_ENV_VARS 1024		/* entries of env_vars, 128 KiB each */
+#define FURCA_MAX_ENV_VARS 1024		/* entries of env_vars */
+#define FURCA_MAX_ENV_VAR (128U << 10)	/* bytes of one, NAME=value and a NUL */
 #define FURCA_MIN_OPEN_FILES 16		/* limits.open_files at least: a process needs some before any code runs */
 #define FURCA_DEFAULT_OUTPUT (1U << 20) /* max_output_bytes by default */
 #define FURCA_MAX_OUTPUT (64U << 20)	/* and at most */

@@ -32,21 +32,28 @@ class CapabilityError(Exception):
 
 CapabilityError.__module__ = "capabilities"
 _kinds = {}
-_NOT_BASES = ("StopIteration", "StopAsyncIteration", "Exception", "BaseException", "SyntaxError", "IndentationError", "TabError")
+_NOT_BASES = ("StopIteration", "StopAsyncIteration", "Exception", "BaseException")  # the first two end a loop of generators in silence
+
+
+def _made(name, bases):
+    """A class whose instances can be made without arguments, or None."""
+    space = {"type": name, "__module__": "capabilities", "__doc__": CapabilityError.__doc__, "__init__": CapabilityError.__init__,
+             "__str__": CapabilityError.__str__, "__reduce__": CapabilityError.__reduce__}
+    try:
+        kind = type(CapabilityError)(name, bases, space)
+        kind.__new__(kind)
+        return kind
+    except TypeError:
+        return None
 
 
 def _kind(name):
     kind = _kinds.get(name)
     if kind is None:
         base = getattr(builtins, name, None)
-        bases = (CapabilityError,)
         if isinstance(base, type) and issubclass(base, Exception) and name not in _NOT_BASES:
-            bases = (CapabilityError, base)
-        space = {"type": name, "__module__": "capabilities", "__doc__": CapabilityError.__doc__, "__str__": CapabilityError.__str__}
-        try:
-            kind = type(CapabilityError)(name, bases, space)
-        except TypeError:
-            kind = type(CapabilityError)(name, (CapabilityError,), space)
+            kind = _made(name, (CapabilityError, base)) or _made(name, (base, CapabilityError))  # MemoryError's own making must come first
+        kind = kind or _made(name, (CapabilityError,))
         if len(_kinds) < 1000:
             _kinds[name] = kind
     return kind
@@ -59,6 +66,8 @@ def failed(name, message, traceback=None, suggestion=None, reader=None):
     kind = CapabilityError if name == "CapabilityError" else _kind(word if word.isidentifier() else "CapabilityError")
     error = kind.__new__(kind)
     CapabilityError.__init__(error, message or name, name, traceback, suggestion)
+    if isinstance(error, SyntaxError):  # what shows those looks here
+        error.msg = message or name
     if reader is not None:
         error.reader = reader
     return error

@@ -196,7 +196,7 @@ def test_an_inspection_of_what_stops_itself_can_be_cancelled(client):
     pending = client.start("inspect_session", language="python", session_name="s", name="stop")
     time.sleep(0.5)
     assert pending.cancel()["cancelled"]
-    assert pending.wait(10)["error_type"] == "timeout"
+    assert pending.wait(10)["error_type"] == "interrupted"
     assert client.python("1 + 1", session_name="s", state_mode="read_only")["result"] == 2
 
 

@@ -1,4 +1,5 @@
 """doc/bridge.md, row by row, in Python and in bash; tests/check-rows.py finds rows without a test."""
+import builtins
 import datetime
 import math
 import threading
@@ -119,6 +120,23 @@ def test_error(offering):
     assert answer["stdout"] == "status 1\n" and "KeyError" in answer["stderr"] and "no such contact" in answer["stderr"]
 
 
+def test_errors_of_builtin_types(offering):
+    """Some can be made in one way only, and came as a TypeError about that."""
+    def broken(kind):
+        raise type(kind, (Exception,), {})("what it says")
+    offering.register({"failing": broken}, {"failing": "read"})
+    kinds = sorted(name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception))
+    code = ("def tell(kind):\n try: capabilities.failing(kind)\n"
+            " except Exception as error: return type(error).__name__, str(error), isinstance(error, getattr(__builtins__, kind))\n"
+            "import builtins\n__builtins__ = builtins\n[tell(kind) for kind in %r]" % kinds)
+    none = ("Exception", "StopIteration", "StopAsyncIteration", "ExceptionGroup")  # a CapabilityError of that name
+    for kind, told in zip(kinds, python(offering, code)["result"]):
+        assert told[1:] == ["what it says", kind not in none or kind == "Exception"], (kind, told)
+        assert told[0] == kind, told
+    answer = offering.python("capabilities.failing('SyntaxError')")
+    assert answer["error"].rstrip().endswith("SyntaxError: what it says"), answer["error"]
+
+
 def test_unknown(offering):
     answer = offering.python("capabilities.ecko(1)", state_mode="stateless")
     assert "AttributeError" in answer["error"] and "'echo'" in answer["error"] + (answer["suggestion"] or ""), answer
@@ -193,6 +211,59 @@ def test_nested_in_bash(offering):
     bash(offering, "x=1", state_mode="stateful", session_name="nested")
     assert bash(offering, "x=2; capability inner read_only; capability inner stateful", state_mode="stateful",
                 session_name="nested")["stdout"] == "1\nrefused\n"
+
+
+@pytest.mark.parametrize("method, more", [("execute", {"code": "1", "state_mode": "stateful"}), ("undo", {}), ("checkpoint", {"label": "l"}),
+                                          ("branch_session", {"new_name": "b"})])
+def test_a_session_that_would_wait_for_itself(engine, offering, method, more):
+    """Asked for by the client that is to answer, which need not be the one that runs the code, and does not say what it serves."""
+    with Client(engine.socket) as other:
+        def again():
+            answer = other.call(method, language="python", session_name="itself", **more)
+            return answer["ok"] or answer["error"]
+
+        other.register({"again": again})
+        began = time.monotonic()
+        told = python(offering, "x = capabilities.again(); x", state_mode="stateful", session_name="itself", timeout_s=20)["result"]
+        assert "would wait for itself" in told and time.monotonic() - began < 10, told
+
+
+def test_another_clients_call_waits_for_a_capability(engine, offering):
+    """It is not the one that is to answer."""
+    with Client(engine.socket) as other:
+        waiting = offering.start("execute", language="python", code="capabilities.slow(2.5)", state_mode="stateful", session_name="slow")
+        time.sleep(0.3)
+        assert other.python("5", state_mode="stateful", session_name="slow")["result"] == 5
+        assert waiting.wait(20)["ok"]
+
+
+BACKGROUND = """
+import threading, time
+heard = []
+def ask():
+    while True:
+        try: heard.append(capabilities.echo(len(heard)))
+        except Exception as error: heard.append(repr(error))
+        time.sleep(0.02)
+threading.Thread(target=ask, daemon=True).start()"""
+
+
+@pytest.mark.parametrize("how", ["undo", "crash", "branch"])
+def test_what_runs_in_the_background_goes_on_calling(offering, how):
+    """In the process that took the place of the one that code had run in, it was told that no client had run any."""
+    where = {"session_name": "background-" + how, "state_mode": "stateful"}
+    python(offering, BACKGROUND, **where)
+    python(offering, "heard.clear()", **where)
+    if how == "undo":
+        assert offering.call("undo", language="python", session_name=where["session_name"])["ok"]
+    elif how == "crash":
+        assert offering.python("import os; os._exit(1)", **where)["state"] == "rolled_back"
+    else:
+        assert offering.call("branch_session", language="python", session_name=where["session_name"], new_name="background-new")["ok"]
+        where["session_name"] = "background-new"
+    time.sleep(0.5)
+    heard = python(offering, "heard", **where)["result"]
+    assert len(heard) > 5 and not [said for said in heard if isinstance(said, str)], heard
 
 
 def test_arrays_in_bash(offering):

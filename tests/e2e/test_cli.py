@@ -27,6 +27,12 @@ def run(engine):
     return run
 
 
+def test_stop_takes_no_session(run, engine):
+    """It ended the engine with all its sessions."""
+    p = run("stop", "audit")
+    assert p.returncode == 2 and "furca close" in p.stderr and engine.process.poll() is None, p
+
+
 def test_exec_shows_output_and_value(run):
     p = run("exec", "-s", "cli", "-e", "print('hello'); 41 + 1")
     assert (p.returncode, p.stdout, p.stderr) == (0, "hello\n42\n", "")

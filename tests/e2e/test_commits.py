@@ -459,6 +459,30 @@ thread.start()""", **session)
     assert client.python("os.abort()", **session)["state"] == "rolled_back" and client.python("x", **session)["result"] == 3
 
 
+@pytest.mark.parametrize("method, more", [("undo", {}), ("checkpoint", {"label": "l"}), ("restore", {"label": "l"}), ("branch_session", {"new_name": "c"}),
+                                          ("inspect_session", {})])
+def test_an_operation_that_waits_can_be_cancelled(client, method, more):
+    """It was answered as one whose time was over."""
+    session = {"session_name": "s", "language": "python"}
+    client.python("x = 1", session_name="s", state_mode="stateful")
+    running = client.start("execute", code="import time; time.sleep(1)", state_mode="stateful", **session)
+    time.sleep(0.2)
+    waiting = client.start(method, **session, **more)
+    time.sleep(0.1)
+    cancelled = client.call("cancel", msgid=waiting.msgid)["cancelled"]
+    answer = waiting.wait(10)
+    assert (answer["error_type"] == "interrupted" and not answer["ok"]) if cancelled else answer["ok"], answer
+    assert cancelled or method == "inspect_session"  # which need not wait
+    assert running.wait(10)["ok"] and client.python("x", session_name="s", state_mode="stateful")["result"] == 1
+
+
+@pytest.mark.parametrize("name", ["   ", "a\u2028b", "a\x85b", "x" * 65, ""])
+def test_a_branch_gets_a_name_that_a_session_can_have(client, name):
+    client.python("x = 1", session_name="s", state_mode="stateful")
+    refused = client.call("branch_session", session_name="s", new_name=name)
+    assert refused["error_type"] == "validation" and "new_name" in refused["error"], refused
+
+
 def test_a_snapshot_that_failed_is_tried_again(new_engine):
     """Once, before the next call runs, whose death would take the changes with it."""
     engine = new_engine(env={"FURCA_FAULT": "commit_cloned:2:fail"})

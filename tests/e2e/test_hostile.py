@@ -225,3 +225,10 @@ def test_output_is_cut_to_what_was_asked_for(client, most, written):
 def test_output_of_few_bytes_is_cut_between_characters(client):
     answer = client.python("print('\u00e4\u00f6\u00fc' * 9, end='')", max_output_bytes=5)
     assert answer["stdout"] == "\u00e4\u00fc" and answer["truncated"]["stdout"] == 50, answer
+
+
+@pytest.mark.parametrize("name, size, good", [("A", (128 << 10) - 3, True), ("A", (128 << 10) - 2, False), ("A" * 200_000, 1, False)])
+def test_a_variable_that_no_program_could_be_given_is_refused(client, name, size, good):
+    """Every program of the session failed with "Argument list too long"."""
+    answer = client.bash("/bin/echo on", env_vars={name: "x" * size})
+    assert (answer["stdout"] == "on\n") if good else (answer["error_type"] == "validation" and "128 KiB" in answer["error"]), answer
