@@ -366,6 +366,42 @@ static void serve_message(struct furca_mcp *mcp, json_t *message)
 	}
 }
 
+/* The end of the string that begins at `p`, behind its quote. */
+static const char *string_end(const char *p, const char *end)
+{
+	for (p++; p < end && *p != '"'; p++)
+		if (*p == '\\')
+			p++;
+	return p < end ? p + 1 : end;
+}
+
+/*
+ * The id of a message that is no JSON in one place, so that its sender, who waits for an answer with that id, gets the error: the member of that name
+ * of the outermost object. NULL where it cannot be told.
+ */
+static json_t *find_id(const char *line, size_t n)
+{
+	const char *end = line + n;
+	unsigned depth = 0;
+
+	for (const char *p = line, *after; p < end; p = after) {
+		after = *p == '"' ? string_end(p, end) : p + 1;
+		depth += *p == '{' || *p == '[';
+		depth -= depth > 0 && (*p == '}' || *p == ']');
+		if (depth != 1 || after - p != 4 || memcmp(p, "\"id\"", 4) != 0)
+			continue;
+		while (after < end && strchr(" \t:", *after) && *after)
+			after++;
+		const char *value = after;
+		after = after < end && *after == '"' ? string_end(after, end) : after + strcspn(after, ",} \t\r\n");
+		json_t *id = json_loadb(value, (size_t)(FURCA_MIN(after, end) - value), JSON_DECODE_ANY, NULL);
+		if (json_is_string(id) || json_is_integer(id))
+			return id;
+		json_decref(id);
+	}
+	return NULL;
+}
+
 /* A line: one message, or, in the oldest revision, an array of them, each answered by a line of its own. */
 static void serve_line(struct furca_mcp *mcp, const char *line, size_t n)
 {
@@ -379,7 +415,10 @@ static void serve_line(struct furca_mcp *mcp, const char *line, size_t n)
 		return;
 	root = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
 	if (!root) {
-		respond_error(mcp, NULL, FURCA_MCP_PARSE_ERROR, where.text);
+		json_t *id = find_id(line, n);
+
+		respond_error(mcp, id, FURCA_MCP_PARSE_ERROR, where.text);
+		json_decref(id);
 		return;
 	}
 	if (json_is_array(root) && json_array_size(root) > 0)

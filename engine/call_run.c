@@ -13,6 +13,7 @@
 #include "base/banned.h"
 
 #define LATE_PASSES 4
+#define ENVELOPE 1024U /* bytes around a value that is passed on */
 
 /* Whether a list of the pages it takes is of use to the next copy. */
 static bool lists_pages(const struct furca_call *call)
@@ -31,7 +32,8 @@ static size_t begin_run(struct furca_call *call, struct furca_buf *buf, msgpack_
 	furca_pack_text(pk, "read_only");
 	furca_pack_bool(pk, call->plan.mode == FURCA_READ_ONLY);
 	furca_pack_text(pk, "max_result");
-	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
+	/* What code gets from a stored function is bounded as what it gets from a capability. */
+	msgpack_pack_uint64(pk, call->origin ? FURCA_MAX_CAPABILITY - ENVELOPE : FURCA_MAX_RESULT);
 	furca_pack_text(pk, "max_text");
 	msgpack_pack_uint64(pk, FURCA_MAX_RESULT);
 	furca_pack_text(pk, call->function.len ? "function" : "code");

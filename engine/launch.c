@@ -277,8 +277,6 @@ static void on_env(void *user, const char *dir, const struct furca_err *err, con
 		tell(launch, NULL, err);
 		return;
 	}
-	furca_env_hold(launch->engine->envs, launch->venv);
-	launch->held = true;
 	want_zygote(launch, dir);
 }
 
@@ -318,6 +316,10 @@ struct furca_launch *furca_launch_begin(struct furca_engine *engine, const struc
 	if (furca_loop_defer(engine->loop, begin, launch, &launch->begin_op) < 0) {
 		free(launch);
 		return NULL;
+	}
+	if (venv != 0) { /* from now on: who removes it next is told that it is in use */
+		furca_env_hold(engine->envs, venv);
+		launch->held = true;
 	}
 	return launch;
 }

@@ -186,7 +186,7 @@ static void run_parse(const struct furca_frame_view *frame, struct furca_host_ru
 				take_field(&fields[i], &value, ret);
 				break;
 			}
-	ret->max_result = FURCA_MIN(ret->max_result, (uint64_t)FURCA_MAX_RESULT);
+	ret->max_result = FURCA_MIN(ret->max_result, (uint64_t)FURCA_MAX_CAPABILITY);
 	ret->max_text = FURCA_MIN(ret->max_text, (uint64_t)FURCA_MAX_RESULT);
 }
 

@@ -29,7 +29,8 @@ static int overfull(const struct pack *p)
 	if (p->out->failed == -ENOMEM)
 		(void)PyErr_NoMemory();
 	else
-		PyErr_SetString(PyExc_ValueError, "the value is too large for the wire");
+		(void)PyErr_Format(PyExc_ValueError, "the value is too large for the wire, which takes %zu bytes of it",
+				   p->out->max);
 	return -1;
 }
 

@@ -326,6 +326,7 @@ def test_damage_is_found_before_use(client, package):
     prefix = value(client, "import sys; sys.prefix", venv_id=venv)
     site = value(client, "import localpkg, os; os.path.dirname(localpkg.__file__)", venv_id=venv)
     client.call("close_all_sessions")
+    assert site.startswith(prefix + "/"), site  # what follows deletes it
     for spoil in (lambda: shutil.rmtree(site), lambda: os.unlink(prefix + "/bin/python"), lambda: shutil.rmtree(prefix)):
         spoil()
         client.notifications.clear()
@@ -428,3 +429,14 @@ def test_a_frame_in_an_environment_is_seen_by_a_read(indexed, requirement, pytho
     change = {"numpy": "x.sort(); x[:] = 0; float(x.sum())", "pandas": "x.loc[:, 'a'] = 0; int(x['a'].sum())"}[module]
     assert value(indexed, change, **dict(where, state_mode="read_only")) == 0
     assert value(indexed, "int(x.sum()) if '%s' == 'numpy' else int(x['a'].sum())" % module, **where) == 15
+
+
+@pytest.mark.parametrize("where", [{}, {"session_name": "s", "state_mode": "stateful"}])
+def test_an_environment_is_not_removed_under_a_call_that_was_taken(client, where):
+    """Between its taking and its beginning it was: the call failed, for the environment had been removed."""
+    env = built(client, EMPTY)
+    for _ in range(5):
+        call = client.start("execute", language="python", code="1 + 1", venv_id=env, **where)
+        removed = client.call("remove_env", venv_id=env)
+        assert not removed["ok"] and "in use" in removed["error"], removed
+        assert call.wait(60)["result"] == 2

@@ -396,3 +396,15 @@ def test_a_nested_call_ends_when_its_caller_has_gone(client, add, environment, e
         assert running.wait(30)["error_type"] == "crashed"
     client.call("close_session", session_name="s")
     assert eventually(lambda: inside() == 0, 30), engine.processes()
+
+
+@pytest.mark.parametrize("size, fits", [(1 << 20, True), ((64 << 20) - 4096, True), (64 << 20, False)])
+def test_a_functions_value_may_be_as_large_as_a_capabilitys(engine, size, fits):
+    """It was bounded as a call's `result` is, which is for people to look at."""
+    client = engine.client()
+    client.call("remove_function", name="large")
+    added = client.call("add_function", name="large", language="python", source="def large(n): return b'a' * n")
+    assert added["ok"], added
+    told = client.python("try: told = len(functions.large.stateless(%d))\nexcept TypeError as error: told = str(error)\ntold" % size)["result"]
+    assert told == size if fits else "too large for the wire, which takes" in told, told
+    client.call("remove_function", name="large")

@@ -138,6 +138,15 @@ def test_broken_messages_are_answered(server, line, code):
     assert server.request("ping")["result"] == {}
 
 
+@pytest.mark.parametrize("argument", ['"code": "\\ud83d"', '"session_id": 99999999999999999999', '"timeout_s": 1e999', '"code": "x", "code": "y"', '"code": "a\tb"'])
+@pytest.mark.parametrize("id", [77, '"a \\" b"'])
+def test_a_call_that_is_no_json_in_one_place_is_answered_by_its_id(server, argument, id):
+    """Its sender waited for ever: the error came without one."""
+    server.line('{"jsonrpc": "2.0", "method": "tools/call", "params": {"id": 5, "name": "execute_code", "arguments": {%s}}, "id": %s}' % (argument, id))
+    answer = server.wait(json.loads(str(id)), 10)
+    assert answer["error"]["code"] == -32700 and answer["error"]["message"], answer
+
+
 def test_unknown_methods_and_tools(server):
     assert server.request("resources/list")["error"]["code"] == -32601
     assert server.request("tools/call", {"name": "nope"})["error"]["code"] == -32602
