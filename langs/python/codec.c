@@ -3,13 +3,18 @@
 #include <errno.h>
 #include <msgpack.h>
 
+#include "bridge/wire/limits.h"
+
 #include "base/banned.h"
 
 struct pack {
 	msgpack_packer packer;
 	struct furca_buf *out;
 	PyObject *hook, *frames;
+	size_t values;
 };
+
+#define MOST_VALUES (FURCA_MAX_ITEMS - 4096U) /* the rest is for what is around them in their message */
 
 static int pack_value(struct pack *p, PyObject *value, int depth);
 
@@ -200,6 +205,13 @@ static int pack_value(struct pack *p, PyObject *value, int depth)
 {
 	if (p->out->failed)
 		return overfull(p);
+	if (++p->values > MOST_VALUES) {
+		(void)PyErr_Format(
+			PyExc_ValueError,
+			"the value holds more values than the %u that the wire takes; pass an array or bytes",
+			MOST_VALUES);
+		return -1;
+	}
 	if (value == Py_None)
 		return msgpack_pack_nil(&p->packer), 0;
 	if (value == Py_True)

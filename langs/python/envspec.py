@@ -79,10 +79,22 @@ def _parse(text):
     if len(text.encode("utf-8", "surrogatepass")) > MAX_SPEC:
         raise SpecError("the specification is larger than %d bytes" % MAX_SPEC, "Give the text of a pyproject.toml only.")
     try:
-        return tomllib.loads(text)
+        table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, no Unicode, a number without end, tables too deep
         raise SpecError("the specification is not valid TOML: %s" % error,
                         "Give the text of a pyproject.toml.") from None
+    # An escape can bring one, but no name, version or path has it.
+    if _has_nul(table):
+        raise SpecError("the specification has a NUL character in a text", "Remove \\u0000 from it.")
+    return table
+
+
+def _has_nul(value):
+    if isinstance(value, dict):
+        return any(_has_nul(key) or _has_nul(item) for key, item in value.items())
+    if isinstance(value, list):
+        return any(_has_nul(item) for item in value)
+    return isinstance(value, str) and "\0" in value
 
 
 def _hint(text):

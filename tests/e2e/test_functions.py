@@ -408,3 +408,16 @@ def test_a_functions_value_may_be_as_large_as_a_capabilitys(engine, size, fits):
     told = client.python("try: told = len(functions.large.stateless(%d))\nexcept TypeError as error: told = str(error)\ntold" % size)["result"]
     assert told == size if fits else "too large for the wire, which takes" in told, told
     client.call("remove_function", name="large")
+
+
+@pytest.mark.parametrize("code, type_", [("functions.many.stateless(5_000_000)", "TypeError"), ("len(capabilities.take([0] * 5_000_000))", "ValueError"),
+                                         ("functions.many.stateless([0] * 5_000_000)", "ValueError")])
+def test_more_values_than_a_message_holds_are_an_error(engine, code, type_):
+    """The lane was closed, or the process ended, for what came was no message within bounds."""
+    client = engine.client()
+    client.register({"take": lambda v: v}, {"take": "read"})
+    added = client.call("add_function", name="many", language="python", source="def many(n): return [0] * n")
+    assert added["ok"], added
+    told = client.python("try: told = %s\nexcept Exception as error: told = type(error).__name__ + ': ' + str(error)\ntold" % code)["result"]
+    assert told.startswith(type_) and "values than" in told, told
+    client.call("remove_function", name="many")
