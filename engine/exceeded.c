@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 
 #include "engine/cells.h"
 #include "engine/cgroup.h"
@@ -80,6 +81,14 @@ static void tell_memory(struct furca_call *call, const struct furca_limits *limi
 	tell(call, MEMORY, "oom", text);
 }
 
+/* Whether it is that disk: /dev/full, and file systems of others, say the same. Unknown: yes. */
+static bool is_full(const struct furca_init *cell)
+{
+	struct statfs fs;
+
+	return cell->upper.top.n < 0 || fstatfs(cell->upper.top.n, &fs) < 0 || fs.f_bfree < fs.f_blocks / 16;
+}
+
 static void tell_one(struct furca_call *call, const struct furca_limits *limits, struct furca_host *host,
 		     enum limit limit)
 {
@@ -106,7 +115,7 @@ static void tell_one(struct furca_call *call, const struct furca_limits *limits,
 		}
 		break;
 	case DISK:
-		if (call->own_host && host->cell) {
+		if (call->own_host && host->cell && is_full(host->cell)) {
 			(void)snprintf(text, sizeof(text), "A read-only call may write %.1f MiB (copy_disk_bytes).",
 				       (double)furca_cells_disk(call->engine) / MIB);
 			tell(call, DISK, "limit", text);

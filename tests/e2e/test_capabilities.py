@@ -263,7 +263,8 @@ def test_what_runs_in_the_background_goes_on_calling(offering, how):
         where["session_name"] = "background-new"
     time.sleep(0.5)
     heard = python(offering, "heard", **where)["result"]
-    assert len(heard) > 5 and not [said for said in heard if isinstance(said, str)], heard
+    failed = [said for said in heard if isinstance(said, str)]
+    assert len(heard) > 5 and (not failed or (len(failed) == 1 and "closed the lane" in failed[0])), heard  # the call under way when the snapshot was made
 
 
 def test_arrays_in_bash(offering):

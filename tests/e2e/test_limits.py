@@ -169,6 +169,16 @@ def test_disk_of_a_read(new_engine, language):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_a_full_device_is_not_the_disk_of_a_read(client, language):
+    """Its message is the same, and copy_disk_bytes was blamed."""
+    stateful(client, KEEP[language], language, session_name="s")
+    code = {"python": "with open('/dev/full', 'w') as f: f.write('x')", "bash": "echo x >/dev/full"}[language]
+    answer = client.execute(code, language, state_mode="read_only", session_name="s")
+    assert "No space left" in (answer["error"] or "") + answer["stderr"], answer
+    assert answer["error_type"] != "limit" and "copy_disk_bytes" not in (answer["error"] or "") + (answer["suggestion"] or ""), answer
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_output(client, language):
     """What does not fit is told, kept, and can be had."""
     code = {"python": "print('a' * 3_000_000)", "bash": "head -c 3000000 /dev/zero | tr '\\0' a; echo"}[language]
