@@ -20,6 +20,10 @@ enum { RPC_REQUEST, RPC_RESPONSE, RPC_NOTIFICATION };
 
 #define PIECE (256U << 10)
 
+/* Bytes and values, and levels, of a message around the arguments. */
+#define AROUND 1024U
+#define LEVELS_AROUND 4U
+
 int furca_client_new(struct furca_fd sock, struct furca_client **ret)
 {
 	FURCA_AUTO_FD struct furca_fd mine = sock;
@@ -152,12 +156,26 @@ static int queue_request(struct furca_client *client, uint32_t msgid, const char
 	return -ENOMEM;
 }
 
+/* The engine ends a connection that sends what is over its bounds: it is not sent. */
+static int check(struct furca_view args)
+{
+	if (furca_view_size(args) == 0)
+		return 0;
+	if (furca_view_size(args) > FURCA_MAX_MESSAGE - AROUND)
+		return -E2BIG;
+	int r = furca_value_check(args, FURCA_MAX_DEPTH - LEVELS_AROUND, FURCA_MAX_ITEMS - AROUND);
+	return r == 0 || r == -E2BIG ? r : -EINVAL;
+}
+
 int furca_client_send(struct furca_client *client, const char *method, struct furca_view args,
 		      furca_output_fn *on_output, void *user, uint32_t *ret_msgid)
 {
-	struct furca_pending *pending = calloc(1, sizeof(*pending));
-	int r;
+	struct furca_pending *pending;
+	int r = check(args);
 
+	if (r < 0)
+		return r;
+	pending = calloc(1, sizeof(*pending));
 	if (!pending)
 		return -ENOMEM;
 	pending->on_output = on_output;

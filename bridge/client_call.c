@@ -31,6 +31,11 @@ static int explain(struct furca_error *err, int r)
 					 "a callback for output must not wait for the connection it reads");
 	case -ENOMEM:
 		return furca_client_fail(err, r, NULL, "memory is out");
+	case -E2BIG:
+		return furca_client_fail(err, r, "Send less at once; large data by a file.",
+					 "the arguments are too large, nested too deep or too many for one message");
+	case -EINVAL:
+		return furca_client_fail(err, r, "Pack a map.", "the arguments are no packed map");
 	case -EPROTO:
 		return furca_client_fail(err, r, "Connect again; use a client and an engine of one release.",
 					 "the engine and this library do not understand each other");

@@ -429,24 +429,41 @@ static void serve_line(struct furca_mcp *mcp, const char *line, size_t n)
 	json_decref(root);
 }
 
+/* One of which no more fits. */
+static void refuse_line(struct furca_mcp *mcp, const char *line, size_t n)
+{
+	json_t *id = find_id(line, n);
+
+	respond_error(mcp, id, FURCA_MCP_INVALID_REQUEST, "The message is too large: one may have 64 MiB");
+	json_decref(id);
+}
+
 static int serve_input(struct furca_mcp *mcp)
 {
 	FURCA_AUTO_BUF struct furca_buf in = {.max = FURCA_MAX_MESSAGE};
 	size_t looked = 0;
+	bool refused = false; /* the line that comes, up to its end */
 
 	for (;;) {
 		uint8_t *end = in.len > looked ? memchr(in.data + looked, '\n', in.len - looked) : NULL;
 
 		if (end) {
-			serve_line(mcp, (const char *)in.data, (size_t)(end - in.data));
+			if (!refused)
+				serve_line(mcp, (const char *)in.data, (size_t)(end - in.data));
+			refused = false;
 			furca_buf_consume(&in, (size_t)(end - in.data) + 1);
 			looked = 0;
 			continue;
 		}
 		looked = in.len;
-		if (furca_buf_reserve(&in, 65536) < 0) {
-			respond_error(mcp, NULL, FURCA_MCP_INVALID_REQUEST, "The message is too large");
-			return -E2BIG;
+		if (refused || furca_buf_reserve(&in, 65536) < 0) {
+			if (!refused)
+				refuse_line(mcp, (const char *)in.data, in.len);
+			refused = true;
+			looked = in.len = 0;
+			in.failed = 0;
+			if (furca_buf_reserve(&in, 65536) < 0)
+				return -ENOMEM;
 		}
 		ssize_t n = read(0, in.data + in.len, 65536);
 		if (n < 0 && errno == EINTR)

@@ -37,7 +37,13 @@ static int wait_for(struct furca_mcp_call *call, uint32_t msgid, struct furca_bu
 
 static void engine_failed(struct furca_mcp_call *call, int r)
 {
-	furca_mcp_fail(call, -32603, r == -ENOMEM ? "Memory is out" : "The engine has ended; start this server again");
+	if (r == -E2BIG)
+		furca_mcp_fail(
+			call, -32602,
+			"The arguments are too large, nested too deep or too many for one message; send less at once, large data by a file");
+	else
+		furca_mcp_fail(call, -32603,
+			       r == -ENOMEM ? "Memory is out" : "The engine has ended; start this server again");
 }
 
 /* A request, its answer and the refusals of the protocol. True where `answer` holds a result. */

@@ -147,6 +147,28 @@ def test_a_call_that_is_no_json_in_one_place_is_answered_by_its_id(server, argum
     assert answer["error"]["code"] == -32700 and answer["error"]["message"], answer
 
 
+@pytest.mark.parametrize("arguments", ['{"a": ' * 200 + "1" + "}" * 200, "[" * 130 + "]" * 130, "[%s]" % ",".join("0" * 4_300_000)], ids=["maps", "lists", "many"])
+def test_arguments_beyond_the_bounds_of_the_engine_are_refused(server, arguments):
+    """The engine ended the connection, and with it itself and all sessions."""
+    server.python("x = 5", session_name="bounds", state_mode="stateful")
+    server.last += 1
+    server.line('{"jsonrpc": "2.0", "method": "tools/call", "id": %d, "params": {"name": "execute_code", "arguments": {"language": "python", "code": "1", '
+                '"env_vars": %s}}}' % (server.last, arguments))
+    answer = server.wait(server.last, 60)
+    assert answer["error"]["code"] == -32602 and "nested too deep" in answer["error"]["message"], answer
+    assert server.python("x", session_name="bounds", state_mode="stateful")["structuredContent"]["result"] == 5
+
+
+def test_a_line_that_is_too_long_is_refused_alone(server):
+    server.python("x = 5", session_name="bounds", state_mode="stateful")
+    server.last += 1
+    server.line('{"jsonrpc": "2.0", "method": "tools/call", "id": %d, "params": {"name": "execute_code", "arguments": {"code": "%s"}}}'
+                % (server.last, "x" * (70 << 20)))
+    answer = server.wait(server.last, 60)
+    assert "too large" in answer["error"]["message"], answer
+    assert server.python("x", session_name="bounds", state_mode="stateful")["structuredContent"]["result"] == 5
+
+
 def test_unknown_methods_and_tools(server):
     assert server.request("resources/list")["error"]["code"] == -32601
     assert server.request("tools/call", {"name": "nope"})["error"]["code"] == -32602
