@@ -224,8 +224,8 @@ static uint64_t untouched(pid_t pid)
 	return read_statm(pid, &anonymous, &data) && data > anonymous ? data - anonymous : 0;
 }
 
-/* `soft` below the hard limit by `slack`, so that the process is told before it is ended, or its host has something left (langs/room.h). */
-static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value, rlim_t slack)
+/* `whole`: less than `value` will not do, -EPERM. `soft` below the hard limit by `slack`, so that the process is told before it is ended, or its host has something left (langs/room.h). */
+static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value, rlim_t slack, bool whole)
 {
 	struct rlimit limit;
 
@@ -233,25 +233,36 @@ static int bound(pid_t pid, enum __rlimit_resource what, rlim_t value, rlim_t sl
 		return 0;
 	if (prlimit(pid, what, NULL, &limit) < 0)
 		return -errno;
+	struct rlimit wanted = {value, value + slack};
+	if (prlimit(pid, what, &wanted, NULL) == 0)
+		return 0;
+	if (errno == EPERM && whole)
+		return -EPERM;
 	limit.rlim_max = FURCA_MIN(value + slack, limit.rlim_max);
 	limit.rlim_cur = FURCA_MIN(value, limit.rlim_max);
 	return prlimit(pid, what, &limit, NULL) < 0 ? -errno : 0;
 }
 
 /* Resource limits count each process alone; the control group, where there is one, all of them together. */
-static int bound_all(pid_t pid, const struct furca_limits *limits)
+static int bound_all(pid_t pid, const struct furca_limits *limits, const struct furca_limits *above)
 {
+	static const struct furca_limits none;
 	rlim_t cpu = limits->cpu_s > 0 ? (rlim_t)(limits->cpu_s + 0.999) : 0;
-	int r = bound(pid, RLIMIT_CPU, cpu, 2);
 
+	if (!above)
+		above = &none;
+	int r = bound(pid, RLIMIT_CPU, cpu, 2, above->cpu_s > 0 && limits->cpu_s > above->cpu_s);
 	if (r == 0)
-		r = bound(pid, RLIMIT_DATA, limits->memory_bytes ? limits->memory_bytes + untouched(pid) : 0, 0);
+		r = bound(pid, RLIMIT_DATA, limits->memory_bytes ? limits->memory_bytes + untouched(pid) : 0, 0,
+			  above->memory_bytes && limits->memory_bytes > above->memory_bytes);
 	if (r == 0)
-		r = bound(pid, RLIMIT_NOFILE, limits->open_files, FURCA_HOST_FILES);
+		r = bound(pid, RLIMIT_NOFILE, limits->open_files, FURCA_HOST_FILES,
+			  above->open_files && limits->open_files > above->open_files);
 	return r;
 }
 
-int furca_limits_apply(struct furca_host *host, const struct furca_limits *limits, struct furca_err *err)
+int furca_limits_apply(struct furca_host *host, const struct furca_limits *limits, const struct furca_limits *above,
+		       struct furca_err *err)
 {
 	struct furca_cgroups *cgroups = host->engine->cgroups;
 	bool memory = limits->memory_bytes && furca_cgroups_memory(cgroups);
@@ -277,7 +288,11 @@ int furca_limits_apply(struct furca_host *host, const struct furca_limits *limit
 	}
 	if (limits->memory_bytes && !memory)
 		furca_watch_memory(host, limits->memory_bytes);
-	r = bound_all(host->proc.pid, limits);
+	r = bound_all(host->proc.pid, limits, above);
+	if (r == -EPERM)
+		return furca_fail_suggest(err, FURCA_E_LIMIT, 0,
+					  "Ask for no more than the session has, or run furca with CAP_SYS_RESOURCE.",
+					  "A copy cannot have more than its session here");
 	return r < 0 ? furca_fail_suggest(err, FURCA_E_LIMIT, -r,
 					  "Remove limits, or make them smaller than the engine's own.",
 					  "cannot put the limits on the process")

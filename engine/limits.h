@@ -56,9 +56,11 @@ struct furca_host;
 
 /*
  * Bounds a host and what it starts from now on: by a control group where there are any, else by resource limits. The clones of the host
- * are bounded with it. 0, or -errno with *err: a bound that was asked for cannot be held here.
+ * are bounded with it. `above`: the limits that it was cloned with, NULL for none: more of one is for an engine that may raise it. 0, or -errno with *err: a
+ * bound that was asked for cannot be held here.
  */
-int furca_limits_apply(struct furca_host *host, const struct furca_limits *limits, struct furca_err *err);
+int furca_limits_apply(struct furca_host *host, const struct furca_limits *limits, const struct furca_limits *above,
+		       struct furca_err *err);
 
 /* One that got a signal; its start is in clock ticks since boot, and where its program's code begins. */
 struct furca_signalled {

@@ -251,7 +251,9 @@ static void run(struct furca_call *call)
 	}
 	struct furca_err err = FURCA_ERR_INIT;
 
-	if (call->plan.has_limits && furca_limits_apply(call->host, &call->plan.limits, &err) < 0) {
+	const struct furca_limits *above = call->session && call->session->has_limits ? &call->session->limits : NULL;
+
+	if (call->plan.has_limits && furca_limits_apply(call->host, &call->plan.limits, above, &err) < 0) {
 		furca_call_fail(call, "limit", furca_err_suggestion(&err), "%s.", err.text);
 		furca_call_finish(call);
 		return;

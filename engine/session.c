@@ -156,7 +156,7 @@ static void live_cloned(void *owner, struct furca_host *host, struct furca_view 
 	if (s->state == FURCA_S_CLOSING)
 		return;
 	struct furca_err failure = FURCA_ERR_INIT;
-	if (s->has_limits && furca_limits_apply(host, &s->limits, &failure) < 0) {
+	if (s->has_limits && furca_limits_apply(host, &s->limits, NULL, &failure) < 0) {
 		furca_host_drop(host);
 		s->live = NULL;
 		start_failed(s, &failure);

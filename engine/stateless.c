@@ -90,7 +90,7 @@ static void cloned(void *owner, struct furca_host *host, struct furca_view body,
 	}
 	(void)furca_map_uint(body, "clone_us", &us);
 	call->fork_us = us;
-	if (call->plan.has_limits && furca_limits_apply(host, &call->plan.limits, &failure) < 0) {
+	if (call->plan.has_limits && furca_limits_apply(host, &call->plan.limits, NULL, &failure) < 0) {
 		furca_call_fail(call, "limit", furca_err_suggestion(&failure), "%s.", failure.text);
 		furca_call_finish(call);
 		return;

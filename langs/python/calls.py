@@ -515,7 +515,23 @@ def before_forked(forked):
     return random.getstate() if forked and random else None
 
 
+def clone_begins():
+    """Where a child of the session has ended, and has not been waited for."""
+    with _guard:
+        try:
+            children.note()
+        except OSError:
+            pass
+
+
+def promoted():
+    """A snapshot that takes its session's place."""
+    with _guard:
+        children.adopt()
+
+
 def cloned(role, forked, state):
+    children.adopt()
     random = sys.modules.get("random")
     if state is not None:
         random.setstate(state)

@@ -2,7 +2,7 @@
 furca_python_sources = \
 	langs/python/streams.py langs/python/errors.py langs/python/text.py langs/python/tables.py langs/python/display.py \
 	langs/python/awaits.py bridge/python/furca/_frames.py langs/python/failures.py langs/python/capability.py \
-	langs/python/functions.py langs/python/inspection.py langs/python/pure.py langs/python/guard.py langs/python/calls.py
+	langs/python/functions.py langs/python/inspection.py langs/python/pure.py langs/python/guard.py langs/python/children.py langs/python/calls.py
 EXTRA_DIST += $(furca_python_sources) langs/python/embed.py
 
 langs/python/modules.h: $(furca_python_sources) langs/python/embed.py

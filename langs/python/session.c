@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bridge/wire/host.h"
@@ -26,6 +27,7 @@ static struct {
 			    user's code */
 	PyObject *flush;     /* streams.flush */
 	PyThreadState *idle; /* saved while waiting */
+	bool noted_children; /* children.py knows of some that have ended */
 	bool attached;	     /* it began as a process of its own, whose copies this may be */
 } session;
 
@@ -75,6 +77,23 @@ static void flush_streams(void)
 }
 
 /* A parked snapshot runs no Python (parked.h); nothing has happened there since its own clone was prepared. */
+static void call_of_calls(const char *name)
+{
+	PyObject *result = PyObject_CallMethod(session.calls, name, NULL);
+
+	if (!result)
+		furca_call_told("furca: around a clone");
+	Py_XDECREF(result);
+}
+
+/* Whether a child has ended that nobody has waited for. */
+static bool has_ended_child(void)
+{
+	siginfo_t info = {0};
+
+	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
 static void session_clone_begin(void *data, enum furca_clone_role role)
 {
 	if (session.host.parked)
@@ -83,6 +102,10 @@ static void session_clone_begin(void *data, enum furca_clone_role role)
 	if (session.host.attached)
 		(void)fflush(stdout); /* or each copy would write it once more */
 	furca_runtime_prepare_openssl();
+	bool ended = has_ended_child();
+	if (ended || session.noted_children)
+		call_of_calls("clone_begins");
+	session.noted_children = ended;
 	if (role == FURCA_CLONE_COPY || role == FURCA_CLONE_SNAPSHOT)
 		furca_parked_note();
 }
@@ -144,6 +167,7 @@ static void session_cloned(void *data, enum furca_clone_role role, const struct 
 static void session_promoted(void *data)
 {
 	furca_runtime_reseed_openssl();
+	call_of_calls("promoted");
 }
 
 /* In an attached process: its streams are the call's for as long as the call lasts. */

@@ -31,6 +31,7 @@ NOT_HERE = {
     "the process shares memory that the kernel does not let": "memfd_secret, which most kernels have switched off (test_attacks)",
     "the process shares memory that is sealed (mseal)": "mseal, which kernels before 6.10 lack (test_attacks)",
     "there is no cell, and Landlock does not keep": "test_without_mounts_a_fifo_that_is_open_keeps_its_content",
+    "A copy cannot have more than its session here": "an engine that may not raise limits (test_limits)",
     "the copy could not %s": "a failure of the machine",
     "the cell has ended": "a failure of the machine",
     "cannot start a process for the copy": "a limit of the machine (the black-box case C233)",

@@ -332,6 +332,25 @@ def tell(fd):
     assert read(client, tell)["result"] == [[errno.ENOTDIR] * 2, [True] * 6]
 
 
+def test_child_processes_of_the_session_are_what_they_are(client):
+    """subprocess takes "no child" for an end with status 0: failed and running programs had succeeded."""
+    do(client, """
+import os, subprocess, time
+failed, killed, running = (subprocess.Popen(['sh', '-c', code]) for code in ('exit 3', 'kill -9 $$', 'sleep 30'))
+while not os.waitid(os.P_PID, failed.pid, os.WEXITED | os.WNOWAIT) or not os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT): pass
+""")
+    for _ in range(3):
+        assert read(client, "failed.poll(), killed.poll(), running.poll()")["result"] == [3, -9, None]
+        assert read(client, "failed.wait(), subprocess.run(['sh', '-c', 'exit 4']).returncode")["result"] == [3, 4]
+    answer = client.execute("running.wait(0.1)", state_mode="read_only", session_name="s")
+    assert "TimeoutExpired" in answer["error"], answer
+    answer = client.execute("running.wait()", state_mode="read_only", session_name="s")
+    assert "child of the session" in answer["error"], answer
+    assert do(client, "failed.poll(), killed.poll(), running.poll()")["result"] == [3, -9, None]
+    assert client.execute("os.abort()", state_mode="stateful", session_name="s")["state"] == "rolled_back"
+    assert do(client, "running.poll(), subprocess.run(['sh', '-c', 'exit 4']).returncode")["result"] == [None, 4]
+
+
 def test_sqlite_connections_work(client):
     do(client, """
 import sqlite3

@@ -168,6 +168,28 @@ def test_disk_of_a_read(new_engine, language):
     kept(client, language)
 
 
+def may_raise_limits():
+    with open("/proc/self/status") as status:
+        return int(re.search(r"CapEff:\s*(\w+)", status.read())[1], 16) >> 24 & 1  # CAP_SYS_RESOURCE
+
+
+def test_a_read_has_more_than_its_session_or_is_refused(client):
+    """Its own limits were cut to the session's, and then said to have been reached."""
+    session = {"session_name": "s", "language": "python"}
+    client.execute("x = 1", state_mode="stateful", limits={"memory_bytes": 150 * MIB, "open_files": 40}, **session)
+    for code, limits, value in (("len(bytearray(200 << 20))", {"memory_bytes": 500 * MIB}, 200 << 20),
+                                ("len([open('/dev/null') for _ in range(100)])", {"open_files": 200}, 100)):
+        look = client.execute(code, state_mode="read_only", limits=limits, **session)
+        if may_raise_limits():
+            assert look["result"] == value, look
+        else:
+            assert (look["error_type"], look["state"]) == ("limit", "unchanged") and "more than its session" in look["error"], look
+    for limits in ({"open_files": 40}, {"memory_bytes": 150 * MIB}, {"open_files": 30, "memory_bytes": 100 * MIB}):
+        assert client.execute("x", state_mode="read_only", limits=limits, **session)["result"] == 1
+    look = client.execute("len([open('/dev/null') for _ in range(100)])", state_mode="read_only", **session)
+    assert "Too many open files" in look["error"], look
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_full_device_is_not_the_disk_of_a_read(client, language):
     """Its message is the same, and copy_disk_bytes was blamed."""
