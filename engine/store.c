@@ -225,12 +225,24 @@ static int run(struct furca_store *store, const char *what, int *ret_changes, st
 	return 0;
 }
 
+/* The number of the environment of that digest. */
+static int env_id(struct furca_store *store, const char *digest, uint64_t *ret, struct furca_err *err)
+{
+	AUTO_STATEMENT sqlite3_stmt *statement = NULL;
+
+	if (sqlite3_prepare_v2(store->db, "SELECT id FROM env WHERE digest = ?1", -1, &statement, NULL) ||
+	    sqlite3_bind_text(statement, 1, digest, -1, SQLITE_STATIC) || sqlite3_step(statement) != SQLITE_ROW)
+		return fail(store, "find the environment", err);
+	*ret = (uint64_t)sqlite3_column_int64(statement, 0);
+	return 0;
+}
+
 int furca_store_env_put(struct furca_store *store, const struct furca_store_env *row, uint64_t *ret_id,
 			struct furca_err *err)
 {
 	static const char add[] =
 		"INSERT INTO env(digest, name, spec, canonical, created_at, built_at, used_at, bytes, failure) "
-		"VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+		"VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT(digest) DO NOTHING"; /* another engine's of this directory */
 	static const char replace[] =
 		"INSERT OR REPLACE INTO env(digest, name, spec, canonical, created_at, built_at, used_at, bytes, "
 		"failure, id) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
@@ -240,9 +252,11 @@ int furca_store_env_put(struct furca_store *store, const struct furca_store_env 
 
 	if (r < 0)
 		return r;
-	if (ret_id)
-		*ret_id = row->id ? row->id : (uint64_t)sqlite3_last_insert_rowid(store->db);
-	return 0;
+	if (ret_id && row->id)
+		*ret_id = row->id;
+	else if (ret_id)
+		r = env_id(store, row->digest, ret_id, err);
+	return r;
 }
 
 int furca_store_env_remove(struct furca_store *store, uint64_t id, struct furca_err *err)

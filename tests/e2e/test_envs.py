@@ -440,3 +440,16 @@ def test_an_environment_is_not_removed_under_a_call_that_was_taken(client, where
         removed = client.call("remove_env", venv_id=env)
         assert not removed["ok"] and "in use" in removed["error"], removed
         assert call.wait(60)["result"] == 2
+
+
+def test_two_engines_of_one_directory_know_an_environment_by_one_number(engine, client):
+    """The second was told of a failure of the database."""
+    second = Engine("--state-dir", engine.state_dir, env=PIP)
+    try:
+        with second.client() as other:
+            mine = create(client, EMPTY)
+            assert create(other, EMPTY) == mine == create(client, EMPTY)
+            assert create(other, spec("x; sys_platform == 'never'")) == create(client, spec("x; sys_platform == 'never'")) != mine
+    finally:
+        assert second.stop() == 0, second.log()
+        second.clean()

@@ -53,6 +53,16 @@ def test_every_kind_of_column_comes_back():
         pandas.testing.assert_series_equal(through(frame[name]), frame[name])
 
 
+def test_intervals_and_sparse_values_come_back():
+    """Their makers were taken for something else."""
+    frame = pandas.DataFrame({"cut": pandas.cut([1, 2, 3], 2), "sparse": pandas.arrays.SparseArray([0, 0, 1]),
+                              "block": pandas.arrays.SparseArray([0.0, 1.0, 1.0], fill_value=0.0, kind="block")}, index=pandas.interval_range(0, 3))
+    pandas.testing.assert_frame_equal(through(frame), frame)
+    pandas.testing.assert_index_equal(through(frame.index), frame.index)
+    for name in frame:
+        pandas.testing.assert_series_equal(through(frame[name]), frame[name])
+
+
 @pytest.mark.parametrize("kind", ["f8", "i4", "?", "c16", "U3", "S2", "M8[s]", [("a", "i4"), ("b", "f8")], "O"])
 def test_every_kind_of_array_comes_back(kind):
     for shape in ((), (0,), (5,), (2, 3)):

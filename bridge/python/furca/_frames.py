@@ -52,6 +52,7 @@ _ALLOWED = {
     "pandas._libs.internals": {"_unpickle_block", "BlockManager", "BlockPlacement"},
     "pandas._libs.arrays": {"__pyx_unpickle_NDArrayBacked", "NDArrayBacked"},
     "pandas._libs.missing": {"NA", "NAType"},
+    "pandas._libs.sparse": {"IntIndex", "BlockIndex"},
     "pandas._libs.interval": {"Interval", "__pyx_unpickle_IntervalMixin"},
     "pandas._libs.tslibs.nattype": {"_nat_unpickle", "__nat_unpickle", "NaT"},
     "pandas._libs.tslibs.timestamps": {"_unpickle_timestamp", "Timestamp"},
@@ -60,6 +61,7 @@ _ALLOWED = {
     "pandas.core.indexes.base": {"_new_Index", "Index"},
     "pandas.core.indexes.datetimes": {"_new_DatetimeIndex", "DatetimeIndex"},
     "pandas.core.indexes.period": {"_new_PeriodIndex", "PeriodIndex"},
+    "pandas.core.indexes.interval": {"_new_IntervalIndex", "IntervalIndex"},
     "pandas.core.indexes.frozen": {"FrozenList"},
     "pandas.core.flags": {"Flags"},
 }
@@ -289,6 +291,8 @@ def _find(module: str, name: str) -> Any:
             found = getattr(found, part, None)
         if found is not None and (name in _ALLOWED.get(known, ()) or isinstance(found, type)):
             return found
+        if found is not None:
+            raise TypeError("%s.%s is no part of an array or frame that may be read" % (module, name))
     root = module.partition(".")[0]
     if root not in sys.modules:
         raise ImportError("it needs %s, which is not installed here" % root)
