@@ -528,10 +528,12 @@ def promoted():
     """A snapshot that takes its session's place."""
     with _guard:
         children.adopt()
+        capability.promoted()
 
 
 def cloned(role, forked, state):
     children.adopt()
+    capability.cloned()
     random = sys.modules.get("random")
     if state is not None:
         random.setstate(state)

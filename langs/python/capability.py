@@ -57,11 +57,26 @@ def _release(token, image):
     _unused.append((token, image))
 
 
+_all_ours = False  # what was had from images before this one too
+
+
+def cloned():
+    """What was had before belongs to another process, which goes on."""
+    global _all_ours
+    _all_ours = False
+
+
+def promoted():
+    """In the place of the process that had it."""
+    global _all_ours
+    _all_ours = True
+
+
 def give_back():
     """Gives unused handles back; before calls that leave the session, and at a call's end."""
     while _unused:
         token, image = _unused.pop()
-        if image == host.image():
+        if _all_ours or image == host.image():
             try:
                 host.post(RELEASE, {"handle": token.decode("utf-8", "backslashreplace")})
             except Exception:

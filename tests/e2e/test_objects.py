@@ -210,3 +210,21 @@ def test_handles_of_other_clients_are_nothing(engine, connected):
         assert answer["ok"] is False and answer["error_type"] == "validation", answer
         assert engine.client().call("release_object", handle=handle)["ok"] is False
     engine.close_clients()
+
+
+@pytest.mark.parametrize("how", ["crash", "undo"])
+def test_what_is_let_go_after_a_roll_back_is_told_to_its_client(connected, how):
+    """It belonged to the process that had ended, and was kept until the session was closed."""
+    session = connected.session("let go " + how)
+    session.run("s = capabilities.shelf(); s.title")
+    session.run("x = 1")
+    if how == "crash":
+        session.run("import os; os.abort()", raise_errors=False)
+    else:
+        session.undo()
+    assert connected._kept._objects and session.read("del s; 1").value == 1
+    session.run("y = 1")
+    assert connected._kept._objects, "a copy has let it go"
+    session.run("del s")
+    assert eventually(lambda: not connected._kept._objects)
+    session.close()
