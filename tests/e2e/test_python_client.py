@@ -243,6 +243,28 @@ def test_times_cross(connected):
     assert seen == [at]
 
 
+def test_a_forked_child_is_told_whose_the_connection_is(engine):
+    """It waited for ever, and what it sent ended its parent's connection."""
+    with furca.Engine(engine.socket) as connected:
+        assert connected.python("1").value == 1
+        out, into = os.pipe()
+        child = os.fork()
+        if child == 0:
+            told = b"answered"
+            try:
+                connected.python("2")
+            except furca.EngineGone as gone:
+                told = str(gone).encode()
+            connected.close()
+            os.write(into, told)
+            os._exit(0)
+        os.close(into)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert b"forked" in os.read(out, 999)
+        os.close(out)
+        assert connected.python("3").value == 3
+
+
 def test_unknown_methods_are_the_protocols_error(connected):
     with pytest.raises(furca.ProtocolError):
         connected.call("exceute")

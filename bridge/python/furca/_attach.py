@@ -125,6 +125,19 @@ class Attached(Session):
         os.close(self._waker)
         if self._own_engine:
             self.engine.close()
+        else:
+            self._await_end()
+
+    def _await_end(self) -> None:
+        """The engine sees it a moment later; its id and name are free then."""
+        try:
+            for _ in range(100):
+                answer = self.engine.call("list_sessions", detail="full")
+                if not any(s["session_id"] == self.key and s["attached"] for s in answer["sessions"]):
+                    return
+                time.sleep(0.005)
+        except (FurcaError, KeyError):
+            pass
 
     close = detach  # type: ignore[assignment]
 
@@ -143,7 +156,7 @@ class Attached(Session):
 
     def _pump(self, deadline: Optional[float]) -> int:
         """Serves one message, if one comes before the deadline or before somebody stirs; how many it served."""
-        wait = -1 if deadline is None else max(0, int((deadline - time.monotonic()) * 1000))
+        wait = -1 if deadline is None else max(0, int(min(deadline - time.monotonic(), 1e6) * 1000))
         self._serving = True
         try:
             return max(0, self._host.pump(self._wake, wait))

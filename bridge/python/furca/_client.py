@@ -85,6 +85,7 @@ class Engine:
                  options: Sequence[str] = (), raise_errors: bool = True, frames: bool = False) -> None:
         self.raise_errors = raise_errors
         self._frames = frames
+        self._pid = os.getpid()
         self._private: Optional[PrivateEngine] = None
         self._socket = self._connect(path, start, program, options)
         self._ids = itertools.count(1)
@@ -118,7 +119,10 @@ class Engine:
     # The connection.
 
     def close(self) -> None:
-        """Closes the connection, and ends the engine if it is private."""
+        """Closes the connection, and ends the engine if it is private. In a child process that was forked it does neither: both are the parent's."""
+        if self._pid != os.getpid():
+            self._socket.close()
+            return
         if self._attached is not None:
             self._attached.detach()
         try:
@@ -163,6 +167,8 @@ class Engine:
 
     def _start(self, method: str, arguments: Dict[str, Any], on_output: Optional[OnOutput] = None, raise_errors: bool = True,
                descriptor: int = -1) -> Call:
+        if self._pid != os.getpid():  # its reader is not here, and two would write to one socket
+            raise EngineGone("the connection is that of process %d, of which this one was forked; make an Engine here" % self._pid)
         while self._unused and method != "release_object":
             self._release()
         call = Call(self, next(self._ids), on_output, raise_errors)
