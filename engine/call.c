@@ -344,7 +344,7 @@ static void start(struct furca_call *call, const struct furca_coordinates *at)
 		furca_call_refuse(call, &err);
 		return;
 	}
-	if (session && call->plan.mode == FURCA_STATEFUL && furca_nested_watch(call, session, &err) < 0) {
+	if (session && furca_nested_waits(session, call->plan.mode) && furca_nested_watch(call, session, &err) < 0) {
 		furca_call_refuse(call, &err);
 		return;
 	}

@@ -12,6 +12,7 @@
 #include "engine/call.h"
 #include "engine/engine_private.h"
 #include "engine/function.h"
+#include "engine/nested.h"
 #include "engine/session.h"
 
 #include "base/banned.h"
@@ -539,10 +540,11 @@ static bool would_wait_for_itself(struct furca_engine *engine, uint64_t origin,
 	uint64_t id = 0;
 
 	furca_engine_coordinates(engine, &at);
-	if (furca_coordinate_plan(&at, request->args, true, &plan, NULL) < 0 || plan.mode != FURCA_STATEFUL)
+	if (furca_coordinate_plan(&at, request->args, true, &plan, NULL) < 0 || plan.mode == FURCA_STATELESS)
 		return false;
 	struct furca_entry *entry = furca_coordinate_session(&at, &plan, &id);
-	const struct furca_call *running = entry ? furca_session_of(entry)->running : NULL;
+	const struct furca_session *s = entry ? furca_session_of(entry) : NULL;
+	const struct furca_call *running = s && furca_nested_waits(s, plan.mode) ? s->running : NULL;
 	return running && furca_capability_holds(engine, origin, running);
 }
 

@@ -9,8 +9,17 @@
 
 #define MOMENT_US 1000000
 
-static int refuse(struct furca_err *err)
+bool furca_nested_waits(const struct furca_session *session, enum furca_mode mode)
 {
+	return mode == FURCA_STATEFUL || (mode == FURCA_READ_ONLY && session->attached);
+}
+
+static int refuse(const struct furca_session *session, struct furca_err *err)
+{
+	if (session->attached)
+		return furca_fail_suggest(
+			err, FURCA_E_VALIDATION, 0, "Answer the capability first, or use another session.",
+			"The session waits for a capability of this client; a call of the process that attached itself would wait for itself.");
 	return furca_fail_suggest(
 		err, FURCA_E_VALIDATION, 0,
 		"Answer the capability first, or use state_mode='read_only' (it sees the last commit) or another session.",
@@ -27,7 +36,7 @@ static void look(void *owner)
 	if (call->phase != FURCA_CALL_WAITING || call->began || !s || !s->running || s->running == call ||
 	    call->stop != FURCA_STOP_NONE || !furca_ops_find(call->engine->capability_calls, call->nested_on))
 		return;
-	(void)refuse(&err);
+	(void)refuse(s, &err);
 	furca_session_unqueue(s, call);
 	furca_call_refuse(call, &err);
 	furca_session_wake(s);
@@ -49,7 +58,7 @@ int furca_nested_watch(struct furca_call *call, struct furca_session *session, s
 	if (!running || call->origin)
 		return 0;
 	if (call->plan.within_given)
-		return furca_capability_holds(call->engine, call->plan.within, running) ? refuse(err) : 0;
+		return furca_capability_holds(call->engine, call->plan.within, running) ? refuse(session, err) : 0;
 	if (!session->live || !session->live->lanes)
 		return 0;
 	call->nested_on = furca_lanes_waiting(session->live->lanes);

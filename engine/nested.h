@@ -6,10 +6,16 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/err.h"
+#include "engine/coordinate.h"
 
 struct furca_call;
 struct furca_session;
 
-/* Before a stateful call is put into the session's queue. 0, or -errno with *err where it is known that it would wait for itself. */
+/* Whether a call of that mode waits for the session's running one: what has attached itself is cloned between its calls only. */
+bool furca_nested_waits(const struct furca_session *session, enum furca_mode mode);
+
+/* Before a call that waits (furca_nested_waits) is put into the session's queue. 0, or -errno with *err where it is known that it would wait for itself. */
 int furca_nested_watch(struct furca_call *call, struct furca_session *session, struct furca_err *err);

@@ -23,6 +23,22 @@ def test_reads_run_in_a_clone_and_stateful_calls_in_place(engine):
     """) == ["1 in the copy", " unchanged 10 True", "True in place", " committed 1 ['more']", "11 0 True"]
 
 
+def test_code_that_reads_its_own_session_is_refused_too(engine):
+    """A copy is made between two of its calls, so what waits for one within a call waited until the time limit."""
+    engine.client().call("add_function", name="one", language="python", source="def one(n): return n")
+    assert agent(engine, """
+        agent = furca.attach()
+        def told(result):
+            return result.error_type, "wait" in (result.error or ""), result["duration_ms"] < 4000
+        code = "functions.one.read_only(1, session=%d)" % agent.key
+        print(told(agent.run(code, timeout_s=8, raise_errors=False)))
+        agent.engine.capability("back", effect="read")(lambda: told(agent.engine.submit("1", state_mode="read_only", session=agent.key, raise_errors=False).result()))
+        print(agent.run("capabilities.back()", timeout_s=8, raise_errors=False).value)
+        print(agent.run("functions.one.stateless(3)").value, agent.read("2").value)
+    """) == ["('exception', True, True)", "['validation', True, True]", "3 2"]
+    engine.client().call("remove_function", name="one")
+
+
 def test_it_starts_an_engine_of_its_own_where_none_runs():
     assert agent(None, """
         with furca.attach() as agent:
