@@ -80,11 +80,12 @@ def _parse(text):
         raise SpecError("the specification is larger than %d bytes" % MAX_SPEC, "Give the text of a pyproject.toml only.")
     try:
         table = tomllib.loads(text)
+        nul = _has_nul(table)
     except (ValueError, RecursionError) as error:  # no TOML, no Unicode, a number without end, tables too deep
         raise SpecError("the specification is not valid TOML: %s" % error,
                         "Give the text of a pyproject.toml.") from None
     # An escape can bring one, but no name, version or path has it.
-    if _has_nul(table):
+    if nul:
         raise SpecError("the specification has a NUL character in a text", "Remove \\u0000 from it.")
     return table
 

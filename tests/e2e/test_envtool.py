@@ -130,7 +130,7 @@ REFUSED = [("[project\n", "TOML"), ("[tool.x]\n", "no [project]"), ('[project]\n
            ('[project]\na = ' + "9" * 100_000, "TOML"), ('[project]\ndependencies = ["six%sx"]' % (" " * 200_000), "too long"),
            ('[project]\nrequires-python = "%s"' % (">=3," * 50_000), "too long"),
            ('[project]\ndependencies = ["six; %s"]' % ("(" * 3000), "PEP 508"),
-           ('[project]\ndependencies = [1]', "list of strings"), ("project = 1", "table"), ("x" * (1 << 20) + "y", "larger"),
+           ('[project]\ndependencies = [1]', "list of strings"), ("project = 1", "table"), ("x" * (1 << 20) + "y", "larger"), ('[project]\na = ' + "[" * 400 + "]" * 400, "TOML"),
            ('[project]\nname = "a\\u0000b"', "NUL"), ('[project]\ndependencies = ["six\\u0000"]', "NUL")]
 
 
