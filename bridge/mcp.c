@@ -402,6 +402,15 @@ static json_t *find_id(const char *line, size_t n)
 	return NULL;
 }
 
+/* A line, or what has come of one, that cannot be read. */
+static void refuse_line(struct furca_mcp *mcp, const char *line, size_t n, int code, const char *why)
+{
+	json_t *id = find_id(line, n);
+
+	respond_error(mcp, id, code, why);
+	json_decref(id);
+}
+
 /* A line: one message, or, in the oldest revision, an array of them, each answered by a line of its own. */
 static void serve_line(struct furca_mcp *mcp, const char *line, size_t n)
 {
@@ -415,10 +424,7 @@ static void serve_line(struct furca_mcp *mcp, const char *line, size_t n)
 		return;
 	root = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
 	if (!root) {
-		json_t *id = find_id(line, n);
-
-		respond_error(mcp, id, FURCA_MCP_PARSE_ERROR, where.text);
-		json_decref(id);
+		refuse_line(mcp, line, n, FURCA_MCP_PARSE_ERROR, where.text);
 		return;
 	}
 	if (json_is_array(root) && json_array_size(root) > 0)
@@ -427,15 +433,6 @@ static void serve_line(struct furca_mcp *mcp, const char *line, size_t n)
 	else
 		serve_message(mcp, root);
 	json_decref(root);
-}
-
-/* One of which no more fits. */
-static void refuse_line(struct furca_mcp *mcp, const char *line, size_t n)
-{
-	json_t *id = find_id(line, n);
-
-	respond_error(mcp, id, FURCA_MCP_INVALID_REQUEST, "The message is too large: one may have 64 MiB");
-	json_decref(id);
 }
 
 static int serve_input(struct furca_mcp *mcp)
@@ -458,7 +455,8 @@ static int serve_input(struct furca_mcp *mcp)
 		looked = in.len;
 		if (refused || furca_buf_reserve(&in, 65536) < 0) {
 			if (!refused)
-				refuse_line(mcp, (const char *)in.data, in.len);
+				refuse_line(mcp, (const char *)in.data, in.len, FURCA_MCP_INVALID_REQUEST,
+					    "The message is too large: one may have 64 MiB");
 			refused = true;
 			looked = in.len = 0;
 			in.failed = 0;

@@ -15,12 +15,12 @@
 #include "engine/cgroup.h"
 #include "engine/engine_private.h"
 #include "engine/watch.h"
+#include "snapshot/clone.h"
 
 #include "base/banned.h"
 
-#define TAG_BASE ((rlim_t)1 << 61) /* of RLIMIT_RTTIME, in microseconds: 73,000 years */
-/* The limits that bear the tag: programs that ask for real-time scheduling lower the first; nobody has a use for the second. */
-static const enum __rlimit_resource marked[] = {RLIMIT_RTTIME, RLIMIT_LOCKS};
+#define TAG_BASE ((rlim_t)1 << 61)			    /* of RLIMIT_RTTIME, in microseconds: 73,000 years */
+static const enum __rlimit_resource marked[] = FURCA_MARKS; /* they bear the tag */
 
 #define PASSES 20
 #define PASS_US 5000

@@ -397,12 +397,12 @@ static void note_hindrance(struct furca_session *s, struct furca_call *call)
 			furca_call_suggest(call),
 			"The last snapshot of this session failed, and what it holds is lost if the process ends: %s. %s",
 			furca_err_describe(&s->why_unkept, text, sizeof(text)), furca_err_suggestion(&s->why_unkept));
-	if (!why.at)
-		return;
-	(void)furca_buf_printf(furca_call_suggest(call),
-			       "No snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
-			       (int)furca_view_size(why), (const char *)why.at, (int)furca_view_size(remedy),
-			       (const char *)remedy.at);
+	else if (why.at)
+		(void)furca_buf_printf(
+			furca_call_suggest(call),
+			"No snapshot can be made of this state, which is lost if the process ends: %.*s. %.*s",
+			(int)furca_view_size(why), (const char *)why.at, (int)furca_view_size(remedy),
+			(const char *)remedy.at);
 }
 
 /* What a refused call made for itself is the next one's that waits: if that is refused as well, nothing of it stays. */

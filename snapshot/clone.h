@@ -49,6 +49,15 @@ enum furca_barrier {
 #define FURCA_BARRIERS 8
 #define FURCA_BARRIERS_ALL 0xffU
 
+/*
+ * The resource limits that may mark processes, so that they are found again; a copy that is in no pid namespace of its own cannot
+ * change them. Programs that ask for real-time scheduling lower the first; nobody has a use for the second.
+ */
+#define FURCA_MARKS                                                                                                    \
+	{                                                                                                              \
+		RLIMIT_RTTIME, RLIMIT_LOCKS                                                                            \
+	}
+
 /* The word and the sentence of the barrier with that bit number (0 … FURCA_BARRIERS - 1); static. */
 const char *furca_barrier_word(int bit);
 const char *furca_barrier_what(int bit);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "snapshot/clone.h"
 #include "snapshot/raw.h"
 
 #include "base/banned.h"
@@ -224,7 +225,7 @@ static int controls(scmp_filter_ctx filter, unsigned bits)
 
 static int processes(scmp_filter_ctx filter)
 {
-	static const unsigned marks[] = {RLIMIT_RTTIME, RLIMIT_LOCKS};
+	static const unsigned marks[] = FURCA_MARKS;
 	int r = refuse_all(filter, others);
 
 	for (const char *const *name = self_only; r == 0 && *name; name++) {

@@ -11,6 +11,7 @@
 
 #include <setjmp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <time.h>
@@ -196,6 +197,13 @@ extern void restore_traps(void) FURCA_WEAK;	  /* 5.2 and later */
 extern void *invalid_env FURCA_WEAK;		  /* a hash table: environment entries that can be no variables */
 extern void *hash_remove(const char *, void *, int) FURCA_WEAK;
 extern int running_trap FURCA_WEAK; /* the signal whose trap runs, plus one */
+#define DEBUG_TRAP NSIG		    /* trap.h */
+
+static inline bool in_debug_trap(void)
+{
+	return &running_trap && running_trap == DEBUG_TRAP + 1;
+}
+
 extern int wait_intr_flag FURCA_WEAK, wait_signal_received FURCA_WEAK;
 extern int evalnest_max FURCA_WEAK, sourcenest_max FURCA_WEAK;
 

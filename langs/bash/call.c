@@ -198,8 +198,7 @@ static bool jump_landed(int jump, bool parsing, bool *trap_removed, enum furca_b
 	 * set -u with a DEBUG trap that names an unset variable would end every call, also the one that removes the trap; so would a
 	 * trap that kills the shell, or that has to be interrupted. What was interrupted later was not in the trap's way.
 	 */
-	if ((*ret != FURCA_BASH_SIGNAL || furca_bash.commands == 0) && &running_trap &&
-	    running_trap == DEBUG_TRAP + 1) {
+	if ((*ret != FURCA_BASH_SIGNAL || furca_bash.commands == 0) && in_debug_trap()) {
 		restore_default_signal(DEBUG_TRAP);
 		*trap_removed = true;
 	}

@@ -27,8 +27,6 @@
 #include "bridge/wire/value.h"
 #include "langs/host.h"
 
-#define DEBUG_TRAP NSIG /* trap.h */
-
 /* How a block of code ended; the words of DONE's `how` stand in call.c. */
 enum furca_bash_how {
 	FURCA_BASH_OK,

@@ -246,10 +246,10 @@ static void on_interrupt(int sig, siginfo_t *info, void *context)
 		errno = saved;
 		return;
 	}
-	if (furca_bash.interrupts == 0 && furca_bash.commands == 0 && &running_trap && running_trap == DEBUG_TRAP + 1)
-		furca_bash.hung = 1;
-	if (furca_bash.interrupts == 0)
+	if (furca_bash.interrupts == 0) {
 		interrupted_at_us = now_us;
+		furca_bash.hung = furca_bash.commands == 0 && in_debug_trap();
+	}
 	furca_bash.interrupts = furca_bash.interrupts + 1;
 	end_call(SIGINT);
 	if (now_us - interrupted_at_us < KILL_AFTER_US)

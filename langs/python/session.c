@@ -76,13 +76,13 @@ static void flush_streams(void)
 	Py_XDECREF(result);
 }
 
-/* A parked snapshot runs no Python (parked.h); nothing has happened there since its own clone was prepared. */
-static void call_of_calls(const char *name)
+/* Calls a function of calls.py that has nothing to give; what it raises is written, under that heading. */
+static void call_of_calls(const char *name, const char *heading)
 {
 	PyObject *result = PyObject_CallMethod(session.calls, name, NULL);
 
 	if (!result)
-		furca_call_told("furca: around a clone");
+		furca_call_told(heading);
 	Py_XDECREF(result);
 }
 
@@ -94,6 +94,7 @@ static bool has_ended_child(void)
 	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
 }
 
+/* A parked snapshot runs no Python (parked.h); nothing has happened there since its own clone was prepared. */
 static void session_clone_begin(void *data, enum furca_clone_role role)
 {
 	if (session.host.parked)
@@ -104,7 +105,7 @@ static void session_clone_begin(void *data, enum furca_clone_role role)
 	furca_runtime_prepare_openssl();
 	bool ended = has_ended_child();
 	if (ended || session.noted_children)
-		call_of_calls("clone_begins");
+		call_of_calls("clone_begins", "furca: before a clone");
 	session.noted_children = ended;
 	if (role == FURCA_CLONE_COPY || role == FURCA_CLONE_SNAPSHOT)
 		furca_parked_note();
@@ -113,11 +114,7 @@ static void session_clone_begin(void *data, enum furca_clone_role role)
 /* In a copy of an attached process: what a session has from its start. */
 static void settle(void)
 {
-	PyObject *result = PyObject_CallMethod(session.calls, "settle", NULL);
-
-	if (!result)
-		furca_call_told("furca: a copy of the attached process");
-	Py_XDECREF(result);
+	call_of_calls("settle", "furca: a copy of the attached process");
 	furca_runtime_watch_forks(flush_streams);
 }
 
@@ -167,7 +164,7 @@ static void session_cloned(void *data, enum furca_clone_role role, const struct 
 static void session_promoted(void *data)
 {
 	furca_runtime_reseed_openssl();
-	call_of_calls("promoted");
+	call_of_calls("promoted", "furca: a snapshot takes its session's place");
 }
 
 /* In an attached process: its streams are the call's for as long as the call lasts. */
@@ -176,16 +173,12 @@ static void session_run(void *data, const struct furca_host_run *run, struct fur
 	PyObject *lent = session.host.attached
 				 ? PyObject_CallMethod(session.calls, "lend", "ii", run->output[0], run->output[1])
 				 : NULL;
-	PyObject *result;
 
 	furca_call_told("furca: the streams of a call");
 	furca_call_run(data, run, ret);
 	if (!lent)
 		return;
-	result = PyObject_CallMethod(session.calls, "take_back", NULL);
-	if (!result)
-		furca_call_told("furca: the streams of a call");
-	Py_XDECREF(result);
+	call_of_calls("take_back", "furca: the streams of a call");
 	Py_DECREF(lent);
 }
 
